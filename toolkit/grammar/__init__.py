@@ -1,0 +1,1 @@
+"""Which token may come next."""

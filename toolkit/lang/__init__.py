@@ -1,0 +1,1 @@
+"""SGLang's front end; the only package that imports sglang."""

@@ -1,0 +1,1 @@
+"""Pure functions on logits: filters, draws, beam scores."""
