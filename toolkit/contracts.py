@@ -66,8 +66,6 @@ class SamplingParams:
     logprob_ids: tuple[int, ...] = ()  # log-probabilities of these ids at every step
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):
-            object.__setattr__(self, "stop", (self.stop,))
         require(_is_real(self.temperature, 0.0, 100.0), "temperature", self.temperature, "a number from 0 (greedy) to 100")
         require(_is_count(self.top_k, 0), "top_k", self.top_k, "an integer >= 0 (0 = off)")
         require(_is_real(self.top_p, 0.0, 1.0) and self.top_p > 0, "top_p", self.top_p, "a number in (0, 1]")
@@ -83,7 +81,10 @@ class SamplingParams:
         require(_is_count(self.n, 1) and self.n <= 256, "n", self.n, "an integer from 1 to 256")
         require(self.seed is None or _is_count(self.seed, 0), "seed", self.seed, "None or an integer >= 0")
         require(self.logprobs is None or _is_count(self.logprobs, 0), "logprobs", self.logprobs, "None or an integer >= 0")
-        require(all(isinstance(s, str) and s for s in self.stop), "stop", self.stop, "non-empty strings")
+        is_tuple = isinstance(self.stop, tuple)
+        require(
+            is_tuple and all(isinstance(s, str) and s for s in self.stop), "stop", self.stop, "a tuple of non-empty strings"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
