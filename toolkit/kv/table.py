@@ -1,0 +1,99 @@
+"""BlockTable: the blocks of one sequence, in order. Fork shares them, the first write into a shared one copies it.
+
+    tokens   0 ............ length
+    blocks   [full][full][part]        only the last block may be partly filled
+
+Ownership: every entry is one hold on the pool. A block with several holders is never written; all of its slots are
+filled for every holder, except the last block of tables that were forked and have not grown since.
+Laws: a fork never writes into its parent; append then truncate is the identity on (blocks kept, length).
+Knows nothing about: tensors. Copies are returned for the store to carry out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from toolkit.errors import EngineError
+from toolkit.kv.blocks import BlockPool
+
+
+class BlockCopy(NamedTuple):
+    """Copy all slots of block `source` to block `target`, in every layer, before anything is written."""
+
+    source: int
+    target: int
+
+
+class BlockTable:
+    """Blocks and length of one sequence's cache; `block_size` tokens a block."""
+
+    def __init__(self, pool: BlockPool, block_size: int) -> None:
+        self.pool = pool
+        self.block_size = block_size
+        self.blocks: list[int] = []
+        self.length = 0
+
+    def adopt(self, blocks: Sequence[int]) -> None:
+        """Start with full blocks that the caller already holds for this table (a prefix found in the cache)."""
+        if self.blocks:
+            raise EngineError("a block table adopts a prefix only while it is empty")
+        self.blocks = list(blocks)
+        self.length = len(blocks) * self.block_size
+
+    def needs(self, count: int) -> int:
+        """Blocks that `append(count)` would take from the pool."""
+        after = -(-(self.length + count) // self.block_size) - len(self.blocks)
+        return after + int(self._copies_on_write() and count > 0)
+
+    def append(self, count: int) -> list[BlockCopy]:
+        """Make room for `count` more tokens; returns the copies to carry out first (at most one)."""
+        copies: list[BlockCopy] = []
+        if count and self._copies_on_write():
+            source, target = self.blocks[-1], self.pool.take()
+            self.pool.release(source)
+            self.blocks[-1] = target
+            copies.append(BlockCopy(source, target))
+        self.length += count
+        while len(self.blocks) * self.block_size < self.length:
+            self.blocks.append(self.pool.take())
+        return copies
+
+    def truncate(self, length: int) -> None:
+        """Forget everything from token `length` on."""
+        if not 0 <= length <= self.length:
+            raise EngineError(f"cannot truncate a table of {self.length} tokens to {length}")
+        self.length = length
+        while (len(self.blocks) - 1) * self.block_size >= length and self.blocks:
+            self.pool.release(self.blocks.pop())
+
+    def fork(self) -> BlockTable:
+        """A table over the same blocks; no slot is copied until one of the two grows."""
+        twin = BlockTable(self.pool, self.block_size)
+        twin.blocks, twin.length = list(self.blocks), self.length
+        for block in self.blocks:
+            self.pool.share(block)
+        return twin
+
+    def release(self) -> None:
+        """Give every block back; the table is empty afterwards, releasing twice is harmless."""
+        self.truncate(0)
+
+    def slots(self, start: int, stop: int) -> list[int]:
+        """Cache slots of tokens start .. stop-1."""
+        size = self.block_size
+        return [self.blocks[i // size] * size + i % size for i in range(start, stop)]
+
+    def shared(self) -> int:
+        """Blocks that others hold too."""
+        return sum(self.pool.holders(block) > 1 for block in self.blocks)
+
+    def check(self) -> None:
+        """Raise EngineError unless blocks, length and holds agree."""
+        if len(self.blocks) != -(-self.length // self.block_size):
+            raise EngineError(f"{len(self.blocks)} blocks of {self.block_size} cannot be the table of {self.length} tokens")
+        if any(self.pool.holders(block) < 1 for block in self.blocks):
+            raise EngineError(f"table {self.blocks} holds a block that the pool says is free")
+
+    def _copies_on_write(self) -> bool:
+        return self.length % self.block_size != 0 and self.pool.holders(self.blocks[-1]) > 1

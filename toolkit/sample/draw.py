@@ -1,0 +1,29 @@
+"""Draw: one token from one row of logits, by argmax or by a generator of the sequence's own.
+
+Sampling inverts the cumulative distribution at one uniform number, so a sequence's tokens depend on its seed and its own
+logits alone - not on who else is in the batch. Ties of argmax go to the lowest id.
+Knows nothing about: sequences, models.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from toolkit.contracts import SamplingParams
+from toolkit.sample.filters import distribution
+
+
+def generator(seed: int, index: int = 0) -> torch.Generator:
+    """Random numbers of sample `index` of a request with `seed`: distinct streams for distinct (seed, index)."""
+    return torch.Generator().manual_seed((seed * 0x9E3779B97F4A7C15 + index * 0xD1B54A32D192ED03 + 1) % 2**63)
+
+
+def draw(logits: Tensor, params: SamplingParams, random: torch.Generator) -> int:
+    """A token id from logits [V]; greedy (temperature 0) uses no random number."""
+    if params.temperature == 0.0:
+        return int(logits.argmax())
+    probs, ids = distribution(logits, params)
+    at = torch.rand((), generator=random, dtype=torch.float64)
+    place = int(torch.searchsorted(probs.cumsum(0).cpu(), at, right=True))
+    return int(ids[min(place, len(ids) - 1)])
