@@ -1,0 +1,33 @@
+"""Schema: strict JSON text and JSON Schema documents, shared by everything above the floor.
+
+`parse_json` reads a value, `value_spans` says where each of its parts lies, `load_schema` and `check_schema` take in schema
+documents. Knows nothing about: grammars, tokens, or whether an instance is valid.
+"""
+
+from toolkit.schema.document import (
+    DRAFTS,
+    Draft,
+    bundled,
+    check_schema,
+    draft_of,
+    load_schema,
+    subschemas,
+)
+from toolkit.schema.reader import MAX_CHARS, MAX_DEPTH, MAX_DIGITS, Span, escape_pointer, parse_json, read_spans
+
+__all__ = [
+    "DRAFTS",
+    "MAX_CHARS",
+    "MAX_DEPTH",
+    "MAX_DIGITS",
+    "Draft",
+    "Span",
+    "bundled",
+    "check_schema",
+    "draft_of",
+    "escape_pointer",
+    "load_schema",
+    "parse_json",
+    "read_spans",
+    "subschemas",
+]
