@@ -1,0 +1,216 @@
+"""Sandbox: a Jinja template from an untrusted model folder, rendered within bounds.
+
+In: template source, variables made of JSON values.   Out: a string.
+Knows nothing about: chats, tokens.
+Invariants: no attribute leads out of plain values; every loop turn and call costs a step of a fixed budget, every value has a
+largest size, and every operation that can grow a value is either checked beforehand or absent.
+Source: jinja2's ImmutableSandboxedEnvironment; departures: filters and string methods are an allowed list, not a denied one,
+and the budget, because the sandbox alone bounds neither time nor memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any
+
+from jinja2 import TemplateError, nodes
+from jinja2.runtime import Context, Undefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from toolkit.errors import InputError, UnsupportedError, UsageError
+
+MOST_SOURCE = 1 << 18  # characters; released templates have up to about 20,000
+MOST_SIZE = 1 << 22  # characters of a value or of the result
+MOST_STEPS = 200_000  # loop turns, calls and kilobytes handled: a second or so
+_MOST_PARTS = 64  # operands of one ~
+_FILTERS = (
+    "abs capitalize count d default dictsort e escape first float int items join last length list lower map max min reject "
+    "rejectattr replace reverse round safe select selectattr sort string sum title tojson trim unique upper"
+)
+_METHODS = (
+    "append capitalize count endswith find get index isalnum isalpha isdigit islower isspace isupper items keys lower lstrip "
+    "pop removeprefix removesuffix replace rfind rsplit rstrip split splitlines startswith strip title upper values"
+)
+_steps: ContextVar[list[int]] = ContextVar("steps")
+
+
+class _BoundsError(Exception):
+    """The template asked for more than it may."""
+
+
+def _spend(value: object = None) -> Any:
+    """Pay for handling `value` and give it back."""
+    size = len(value) if isinstance(value, str | list | tuple | dict) else 0
+    steps = _steps.get()
+    steps[0] -= 1 + size // 1024
+    if steps[0] < 0 or size > MOST_SIZE:
+        raise _BoundsError
+    return value
+
+
+def _paid(items: Iterable[Any]) -> Iterator[Any]:
+    for item in items:
+        _spend()
+        yield item
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset(("+", "*", "**", "%"))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if operator in ("**", "%") and not (operator == "%" and isinstance(left, int | float)):
+            raise _BoundsError
+        if operator == "*":
+            _check_product(left, right)
+        return _spend(super().call_binop(context, operator, left, right))
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - jinja2's own names
+        owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
+        if isinstance(owner, str | list | dict | tuple):
+            if name not in _METHODS.split():
+                raise UnsupportedError(f"chat template calls .{name}(), which is not allowed: {_METHODS}")
+            if name == "replace":
+                _check_replace(owner, *args)
+            _spend(owner)
+        return _spend(super().call(__context, __obj, *args, **kwargs))
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        tree = super()._parse(source, name, filename)
+        for loop in list(tree.find_all(nodes.For)):
+            loop.iter = nodes.Filter(loop.iter, "_paid", [], [], None, None, lineno=loop.lineno)
+        for joined in tree.find_all(nodes.Concat):
+            if len(joined.nodes) > _MOST_PARTS:
+                raise UnsupportedError(f"chat template joins more than {_MOST_PARTS} values with ~ at line {joined.lineno}")
+        for target in (*tree.find_all(nodes.Assign), *tree.find_all(nodes.Keyword), *tree.find_all(nodes.Pair)):
+            field = "node" if isinstance(target, nodes.Assign) else "value"
+            setattr(target, field, nodes.Filter(getattr(target, field), "_spend", [], [], None, None, lineno=target.lineno))
+        for block in tree.find_all(nodes.AssignBlock):
+            block.filter = nodes.Filter(block.filter, "_spend", [], [], None, None, lineno=block.lineno)
+        return tree
+
+
+class Sandbox:
+    """Compiles templates under the rules above."""
+
+    def __init__(self) -> None:
+        env = _Environment(
+            trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=["jinja2.ext.loopcontrols"]
+        )  # unoptimised: constants are folded while compiling, outside the budget
+        known = {name: call for name, call in env.filters.items() if name in _FILTERS.split()}
+        env.filters = {name: _costed(call) for name, call in known.items()} | {
+            "tojson": _tojson,
+            "_paid": _paid,
+            "_spend": _spend,
+        }
+        env.filters["join"], env.filters["replace"] = _join, _replace
+        env.globals = {
+            "range": env.globals["range"], "namespace": env.globals["namespace"], "dict": dict,
+            "raise_exception": _refuse, "strftime_now": _now,
+        }  # fmt: skip
+        self._env = env
+
+    def compile(self, source: str) -> CompiledTemplate:
+        """InputError for a template that is too long or no valid Jinja."""
+        if len(source) > MOST_SOURCE:
+            raise InputError(f"chat template has {len(source)} characters: at most {MOST_SOURCE} are allowed")
+        try:
+            return CompiledTemplate(self._env.from_string(source))
+        except (TemplateError, RecursionError, MemoryError, SyntaxError, ValueError) as error:
+            raise InputError(f"chat template does not compile: {error or type(error).__name__}") from error
+
+
+class CompiledTemplate:
+    """A template ready to render."""
+
+    def __init__(self, template: Any) -> None:
+        self._template = template
+
+    def render(self, variables: Mapping[str, Any]) -> str:
+        """The text. InputError where the template fails or exceeds its bounds, UsageError where it refuses the chat itself."""
+        token = _steps.set([MOST_STEPS])
+        try:
+            parts = [_spend(part) for part in self._template.generate(dict(variables))]
+            return str(_spend("".join(parts)))
+        except _BoundsError as error:
+            raise InputError(
+                f"chat template exceeds its bounds: {MOST_STEPS} steps, values of {MOST_SIZE} characters, no power or % on text"
+            ) from error
+        except (
+            TemplateError,
+            RecursionError,
+            MemoryError,
+            TypeError,
+            ValueError,
+            LookupError,
+            ArithmeticError,
+            AttributeError,
+        ) as error:
+            raise InputError(f"chat template failed: {type(error).__name__}: {str(error)[:300]}") from error
+        finally:
+            _steps.reset(token)
+
+
+def _costed(call: Any) -> Any:
+    """A filter that pays for its result; jinja2's markers (pass_context and so on) travel along."""
+
+    def filter_(*args: Any, **kwargs: Any) -> Any:
+        for value in args:
+            _spend(value)
+        return _spend(call(*args, **kwargs))
+
+    filter_.__dict__.update(getattr(call, "__dict__", {}))
+    return filter_
+
+
+def _check_product(left: Any, right: Any) -> None:
+    for value, times in ((left, right), (right, left)):
+        if isinstance(value, str | list | tuple) and isinstance(times, int) and len(value) * times > MOST_SIZE:
+            raise _BoundsError
+    if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > 1024:
+        raise _BoundsError
+
+
+def _check_replace(text: Any, old: Any, new: Any, *_count: Any) -> None:
+    if isinstance(text, str) and isinstance(old, str) and isinstance(new, str) and text.count(old) * len(new) > MOST_SIZE:
+        raise _BoundsError
+
+
+def _replace(text: Any, old: str, new: str, count: int = -1) -> str:
+    _check_replace(_spend(str(text)), old, new)
+    return str(_spend(str(text).replace(old, new, count)))
+
+
+def _join(items: Iterable[Any], separator: str = "", attribute: str | int | None = None) -> str:
+    total, texts = 0, []
+    for item in _paid(items):
+        part = item if attribute is None else item.get(attribute, "") if isinstance(item, dict) else item[attribute]
+        texts.append(str(part))
+        total += len(texts[-1]) + len(separator)
+        if total > MOST_SIZE:
+            raise _BoundsError
+    return str(_spend(separator.join(texts)))
+
+
+def _tojson(
+    value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    if isinstance(value, Undefined):
+        raise InputError("chat template gives an undefined value to tojson")
+    if isinstance(indent, int) and indent > 16:
+        raise _BoundsError
+    _spend(value)
+    text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return str(_spend(text))
+
+
+def _refuse(message: Any) -> None:
+    raise UsageError(f"the model's chat template refuses this chat: {str(message)[:500]}")
+
+
+def _now(form: Any) -> str:
+    if not isinstance(form, str) or len(form) > 64 or any(char.isdigit() for char in form):
+        raise _BoundsError  # widths such as %1000000d
+    return datetime.now().strftime(form)
