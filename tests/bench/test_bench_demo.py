@@ -1,0 +1,71 @@
+"""The demo over a scripted engine: what is right is counted, everything shown is also data."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import re
+
+import pytest
+from bench_scripted import ScriptedEngine
+from rich.console import Console
+
+from toolkit.bench import bfcl, demo
+from toolkit.contracts import Json, Request
+from toolkit.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def package() -> None:
+    pytest.importorskip("importlib.metadata").distribution("bfcl-eval")
+
+
+def answers() -> dict[str, Json]:
+    """An accepted answer by request text: the prompt ends in it."""
+    found = {}
+    for item in bfcl.load().items:
+        found[item.text] = {name: values[0] for name, values in item.gold[0].items() if "" not in values}
+    return found
+
+
+def scripted() -> ScriptedEngine:
+    right = answers()
+
+    def script(request: Request) -> list[tuple[Json, float]]:
+        match = re.search(r"Request: (.*)\nArguments:\n\Z", str(request.prompt), re.DOTALL)
+        assert match
+        value = right[match[1].rsplit("Request: ", 1)[-1]]
+        if request.beam is None:
+            return [('\0{"cut', -8.0)]
+        return [(value, -1.0), ({}, -4.0)]
+
+    return ScriptedEngine(script)
+
+
+def test_the_demo_counts_what_is_right_and_shows_every_request() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    found = demo.run(scripted(), limit=3, console=console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert found["right"] == {"greedy": 0, "beam4": 3, "top4": 3} and found["of"] == 3
+    assert all(f"{number}/3" in text for number in (1, 2, 3))
+    assert "✔" in text and "✘" in text and "cut off" in text and "confidence" in text
+    assert found["records"][0]["beam"]["confidence"]["/x"]["product"] == 0.5
+    json.dumps(found)
+
+
+def test_requests_are_spread_evenly_over_the_file() -> None:
+    task = bfcl.load()
+    ids = [int(item.id.rsplit("_", 1)[1]) for item in demo.spread(task, 12)]
+    assert len(set(ids)) == 12
+    assert all(30 <= later - earlier <= 37 for earlier, later in itertools.pairwise(ids))
+    with pytest.raises(UsageError, match="limit"):
+        demo.spread(task, 0)
+
+
+def test_a_beam_without_a_valid_answer_is_shown_and_not_an_error() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    engine = ScriptedEngine(lambda request: [("\0{broken [/]", -8.0)])
+    found = demo.run(engine, limit=1, console=console)
+    assert found["right"]["beam4"] == 0
+    assert "no valid answer" in console.file.getvalue()  # type: ignore[attr-defined]
