@@ -82,7 +82,13 @@ class Word:
     def fill(self, mask: Any, row: int) -> None:
         mask[row] = 0
         token = self.word[self.at] if self.at < len(self.word) else EOS
-        mask[row, token // 32] |= 1 << token % 32
+        for allowed in (token, ord("z")) if self.at == 1 else (token,):
+            mask[row, allowed // 32] |= 1 << allowed % 32
+
+    def forced(self) -> list[int]:
+        return (
+            list(self.word[self.at :]) if self.at == 1 else []
+        )  # forced there: the mask, which would allow more, is not asked
 
     def accepts(self, tokens: Sequence[int]) -> int:
         return int(self.at < len(self.word) and tokens[0] == self.word[self.at])

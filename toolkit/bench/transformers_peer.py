@@ -2,7 +2,8 @@
 
 In: prompt ids, a grammar, a width.   Out: generated token ids, an end token included where one was written.
 Knows nothing about: timing, data sets, this project's engine.
-Invariants: the same matcher, the same weights in float32, raw log-softmax scores (transformers masks after log_softmax).
+Invariants: the same matcher, the same weights in float32, raw log-softmax scores (transformers masks after log_softmax), and
+where the grammar forces a text the same tokens for it (its canonical tokenisation), or the two sides would not be comparable.
 Departures from naive use, all in the peer's favour: matcher states are kept by prefix (one fork and one token a call, not a
 replay), and the allowed ids come as a tensor (a list of 49,000 ints would cost more than the mask).
 """
@@ -76,15 +77,19 @@ def allowed_ids(compiled: CompiledGrammar, tokenizer: Tokenizer, prompt_len: int
                 states[prefix] = child
         return states[prefix]
 
+    def choices(matcher: Matcher) -> Any:
+        if forced := matcher.forced():
+            return np.array(forced[:1])
+        matcher.fill(row, 0)
+        return np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")[: tokenizer.vocab_size])
+
     def allowed(_: int, sequence: Any) -> Any:
         prefix = tuple(sequence[prompt_len:].tolist())
         if prefix not in masks:
             matcher = state(prefix)
             if matcher is None:
                 return dead
-            matcher.fill(row, 0)
-            bits = np.unpackbits(row.view(np.uint8), bitorder="little")
-            masks[prefix] = torch.from_numpy(np.flatnonzero(bits[: tokenizer.vocab_size]))
+            masks[prefix] = torch.from_numpy(choices(matcher))
         return masks[prefix]
 
     return allowed
