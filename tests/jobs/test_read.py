@@ -1,0 +1,159 @@
+"""Reading: every place of an input is a record or a reported failure, twice the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolkit.errors import UsageError
+from toolkit.jobs import read
+from toolkit.jobs.read import BadRecord, Record, open_source
+from toolkit.jobs.spec import make_spec
+
+
+def records(path: Path, **options: Any) -> list[Record | BadRecord]:
+    source = open_source(path, make_spec({"schema": {}, **options}))
+    found = list(source)
+    assert list(source) == found
+    assert source.count() == len(found)
+    assert [item.index for item in found] == list(range(len(found)))
+    return found
+
+
+def texts(found: list[Record | BadRecord]) -> list[str]:
+    return [item.text if isinstance(item, Record) else f"! {item.reason}" for item in found]
+
+
+def test_jsonl_gives_texts_ids_and_lines_and_skips_blank_ones(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text('\ufeff{"text": "a"}\r\n\n{"id": 7, "text": "b\\u00e9"}\n{"id": "x", "text": "c"}', encoding="utf-8")
+    found = records(path)
+    assert [(item.id, item.where) for item in found] == [("line-1", "in.jsonl:1"), ("7", "in.jsonl:3"), ("x", "in.jsonl:4")]
+    assert texts(found) == ["a", "bé", "c"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"nope", "nope|JSON|unexpected|expected"),
+        (b"[1]", "holds a list: a record is an object"),
+        (b'{"txt": "a"}', "'text' is missing: the record has txt"),
+        (b'{"text": 1}', "'text' is int, not text"),
+        (b'{"text": " "}', "'text' is empty"),
+        (b'{"text": "a", "text": "b"}', "text"),
+        (b'{"text": "a", "id": null}', "id field"),
+        (b'{"text": "a", "id": ""}', "id field"),
+        (b'{"text": "a", "id": true}', "id field"),
+        (b'{"text": "\xff"}', "byte 10 is not utf-8"),
+        (b'{"text": ' + b"[" * 100_000, "deep|nest"),
+        (b'{"id": "good", "text": "again"}', "'good' was already used at in.jsonl:1"),
+    ],
+)
+def test_a_bad_line_costs_that_line_only(tmp_path: Path, line: bytes, said: str) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b'{"id": "good", "text": "a"}\n' + line + b'\n{"id": "more", "text": "b"}\n')
+    first, bad, last = records(path)
+    assert isinstance(first, Record) and isinstance(last, Record)
+    assert isinstance(bad, BadRecord)
+    assert bad.where == "in.jsonl:2"
+    assert len(bad.raw) <= read.MAX_RAW_CHARS
+    import re
+
+    assert re.search(said, bad.reason), bad.reason
+
+
+def test_an_id_field_that_was_asked_for_must_be_there(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"text": "a"}\n{"text": "b", "key": "k"}\n')
+    bad, good = records(path, id_field="key")
+    assert isinstance(bad, BadRecord) and "'key' is missing" in bad.reason
+    assert good.id == "k"
+
+
+def test_a_line_above_the_limit_is_reported_without_being_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "MAX_RECORD_BYTES", 50)
+    path = tmp_path / "in.jsonl"
+    lines = ['{"text": "a"}', json.dumps({"text": "x" * 500}), '{"text": "b"}']
+    path.write_text("\n".join(lines))
+    assert texts(records(path)) == ["a", "! the record has more than 50 bytes", "b"]
+
+
+def test_csv_with_quoted_newlines_gives_records(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text('id,text\n1,"a\nb, c"\n\n2,d\n')
+    found = records(path)
+    assert [(item.id, item.where) for item in found] == [("1", "in.csv:2"), ("2", "in.csv:5")]
+    assert texts(found) == ["a\nb, c", "d"]
+
+
+def test_a_tsv_file_is_cut_at_tabs(tmp_path: Path) -> None:
+    path = tmp_path / "in.tsv"
+    path.write_text("text\tn\na, b\t1\n")
+    assert texts(records(path)) == ["a, b"]
+
+
+def test_bad_rows_of_a_table_cost_themselves_only(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_bytes(b'id,text\n1,a\n2\n3,\xff\n4,"x"y\n5,b\n')
+    found = texts(records(path))
+    assert found[0] == "a" and found[-1] == "b"
+    assert ["1 cells" in found[1], "not utf-8" in found[2], "not a row" in found[3]] == [True] * 3
+
+
+def test_an_encoding_can_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_bytes("text\ncaf\u00e9\n".encode("latin-1"))
+    assert texts(records(path, encoding="latin-1")) == ["café"]
+
+
+@pytest.mark.parametrize("header", ["a,a\n1,2\n", "a,\n1,2\n", "\n"])
+def test_a_table_needs_a_header_that_names_every_column_once(tmp_path: Path, header: str) -> None:
+    (tmp_path / "in.csv").write_text(header)
+    with pytest.raises(UsageError, match="must name every column once"):
+        records(tmp_path / "in.csv")
+
+
+def test_a_folder_gives_its_files_by_name_without_hidden_ones_and_links(tmp_path: Path) -> None:
+    folder = tmp_path / "docs"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "b.txt").write_text("second")
+    (folder / "a.md").write_text("first")
+    (folder / "sub" / "c").write_text("third")
+    (folder / ".hidden").write_text("no")
+    (folder / "bin.dat").write_bytes(b"\0\1")
+    (folder / "link.txt").symlink_to(tmp_path / "elsewhere")
+    found = records(folder)
+    assert [item.id for item in found] == ["a.md", "b.txt", "bin.dat", "link.txt", "sub/c"]
+    assert texts(found) == [
+        "first",
+        "second",
+        "! the file holds a zero byte: it is not text",
+        "! a symbolic link is not followed",
+        "third",
+    ]
+
+
+def test_the_digest_changes_with_every_byte_and_name(tmp_path: Path) -> None:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "a").write_text("x")
+    spec = make_spec({"schema": {}})
+    first = open_source(folder, spec).digest()
+    (folder / "a").rename(folder / "b")
+    second = open_source(folder, spec).digest()
+    (folder / "b").write_text("y")
+    third = open_source(folder, spec).digest()
+    assert len({first, second, third}) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("gone.jsonl", "neither"), ("x.pdf", "must be .jsonl"), ("empty.jsonl", "no record")]
+)
+def test_an_input_that_cannot_be_one_is_refused(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "x.pdf").write_text("x")
+    (tmp_path / "empty.jsonl").write_text("\n\n")
+    with pytest.raises(UsageError, match=said):
+        records(tmp_path / name)

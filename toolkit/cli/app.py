@@ -1,0 +1,69 @@
+"""App: the command group, and how every way of ending becomes an exit code.
+
+In: arguments.   Out: an exit code; errors as a message and a next step on stderr, a traceback only with --debug.
+Knows nothing about: what the commands do.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from toolkit.cli import bench, generate, jobs, models, programs, validate
+from toolkit.errors import ToolkitError
+
+INTERRUPTED = 130
+READER_GONE = 141
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="sgl-toolkit", prog_name="toolkit")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def toolkit(context: click.Context, debug: bool) -> None:
+    """Structured generation: constrained beam search, validated JSON, an embedded engine."""
+    context.ensure_object(dict)["debug"] = debug
+
+
+for _command in (
+    jobs.extract, generate.generate, generate.beam, programs.run, validate.validate, models.model, bench.bench, bench.demo,
+):  # fmt: skip
+    toolkit.add_command(_command)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command (`argv` None: the process's own arguments) and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)  # absent where a test or a notebook stands in for the stream
+        if reconfigure is not None:
+            reconfigure(encoding="utf-8", errors="backslashreplace")
+    flags: dict[str, bool] = {}
+    try:
+        code = toolkit.main(args=None if argv is None else list(argv), prog_name="toolkit", standalone_mode=False, obj=flags)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains once more at exit
+        return READER_GONE
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except ToolkitError as error:
+        _explain(error, f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""), flags)
+        return error.exit_code
+    except Exception as error:
+        _explain(error, f"error: {type(error).__name__}: {error} (unexpected: toolkit --debug shows where)", flags)
+        return ToolkitError.exit_code
+
+
+def _explain(error: Exception, text: str, flags: dict[str, bool]) -> None:
+    if flags.get("debug"):
+        traceback.print_exception(error)
+    click.echo(text, err=True)

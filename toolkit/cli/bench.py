@@ -1,0 +1,113 @@
+"""Commands bench and demo: what the toolkit is worth, measured here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolkit.cli.options import engine_options, json_option, opened
+from toolkit.cli.output import console, emit
+from toolkit.contracts import Json
+
+HOLD = "HOLD"
+
+
+@click.command(short_help="12 real requests, greedy next to beam 4.")
+@click.option("--limit", type=click.IntRange(1), default=12, show_default=True, help="Requests.")
+@engine_options
+@json_option
+def demo(limit: int, as_json: bool, **options: Any) -> None:
+    """User requests of the Berkeley function-calling set, each under its own function schema: both answers, who is right, alternatives."""
+    from toolkit.bench.demo import run
+
+    with opened(options) as engine:
+        result = run(engine, limit=limit, console=console())
+    if as_json:
+        emit(result)
+
+
+@click.group(short_help="Quality and cost; no speed without a passed check.")
+def bench() -> None:
+    """Measurements. Seconds are withheld, and the exit code is 1, unless what was timed was right."""
+
+
+@bench.command(short_help="Greedy against beam search on records with known answers.")
+@click.option("--task", type=click.Choice(["bfcl", "snips"]), default="bfcl", show_default=True)
+@click.option(
+    "--data",
+    type=click.Path(exists=True, path_type=Path),
+    help="File (bfcl) or folder (snips).  [default: the bfcl-eval package]",
+)
+@click.option("--limit", type=click.IntRange(1), help="Records.  [default: all]")
+@click.option(
+    "--setting",
+    "settings",
+    multiple=True,
+    help="greedy or beam<width>:<alpha>; repeatable.  [default: greedy, beam 4 and 8, alpha 0 and 1]",
+)
+@click.option("--batch", type=click.IntRange(1), default=8, show_default=True, help="Records decoded together.")
+@click.option("--style", type=click.Choice(["raw", "chat"]), default="raw", show_default=True, help="Prompt style.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("out/bench"), show_default=True, help="Folder for the rows."
+)
+@click.option("--resume", is_flag=True, help="Take over the rows of an interrupted run.")
+@engine_options
+@json_option
+def quality(
+    as_json: bool,
+    task: str,
+    data: Path | None,
+    limit: int | None,
+    settings: tuple[str, ...],
+    batch: int,
+    style: Any,
+    out: Path,
+    resume: bool,
+    **options: Any,
+) -> int:
+    """Exact match, n-best, log-probability and seconds a record, all settings on the same records."""
+    from toolkit.bench import arms
+    from toolkit.bench.extraction import run
+
+    with opened(options) as engine:
+        result = run(
+            engine, task=task, data=data, limit=limit, settings=settings or arms.DEFAULT, batch=batch, console=console(),
+            out=out, resume=resume, style=style,
+        )  # fmt: skip
+    return _verdict(result, as_json)
+
+
+@bench.command(short_help="The same work in transformers, interleaved.")
+@click.option("--data", type=click.Path(exists=True, path_type=Path), help="BFCL records.  [default: the bfcl-eval package]")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Records.")
+@click.option("--width", type=click.IntRange(2), default=4, show_default=True)
+@click.option("--alpha", type=float, default=1.0, show_default=True)
+@click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True)
+@engine_options
+@json_option
+def peers(as_json: bool, data: Path | None, limit: int, width: int, alpha: float, max_tokens: int, **options: Any) -> int:
+    """Beam over constrained greedy, and both over transformers' generate, after checking that greedy tokens are equal."""
+    from toolkit.bench.peers import run
+    from toolkit.model.store import resolve
+
+    folder = resolve(options["model"])
+    with opened(options) as engine:
+        result = run(
+            engine,
+            model_folder=folder,
+            data=data,
+            limit=limit,
+            width=width,
+            alpha=alpha,
+            max_tokens=max_tokens,
+            console=console(),
+        )
+    return _verdict(result, as_json)
+
+
+def _verdict(result: dict[str, Json], as_json: bool) -> int:
+    if as_json:
+        emit(result)
+    return int(result["verdict"] == HOLD)

@@ -1,0 +1,166 @@
+"""Options: the groups of options that several commands share, and the records they become.
+
+A decorator adds a group of options to a command; the function beside it takes that group out of the command's keyword arguments.
+Defaults are those of the contracts' records, read from there.
+Knows nothing about: what a command does with them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from toolkit.cli.output import argument_text
+from toolkit.contracts import BeamParams, Engine, Grammar, Json, Prompt, SamplingParams
+from toolkit.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _group(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def _default(record: type, name: str) -> Any:
+    value = next(field.default for field in fields(record) if field.name == name)
+    return None if value is MISSING else value
+
+
+def _knob(record: type, name: str, kind: Any, text: str) -> Callable[[F], F]:
+    return click.option(
+        f"--{name.replace('_', '-')}", name, type=kind, default=_default(record, name), show_default=True, help=text
+    )
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line of stdout.")
+
+engine_options = _group(
+    click.option("--engine", default="embedded", show_default=True, help="Who decodes."),
+    click.option(
+        "--model", default="smollm2", show_default=True, help="A stored model, a folder, a .gguf file, or tiny (random)."
+    ),
+    click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]"),
+    click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32", show_default=True),
+    click.option("--kv-blocks", type=click.IntRange(1), help="KV blocks in all: the memory for sequences decoded together."),
+)
+
+
+@contextmanager
+def opened(options: dict[str, Any]) -> Iterator[Engine]:
+    """The engine that the engine options ask for (taken out of `options`), closed at the end."""
+    from toolkit import open_engine
+
+    name = options.pop("engine")
+    wanted = {key: options.pop(key) for key in ("model", "threads", "dtype", "kv_blocks")}
+    engine = open_engine(name, **{key: value for key, value in wanted.items() if value is not None})
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+sampling_options = _group(
+    _knob(SamplingParams, "temperature", float, "0 is greedy."),
+    _knob(SamplingParams, "top_k", int, "Only the k likeliest tokens; 0 is off."),
+    _knob(SamplingParams, "top_p", float, "Only the likeliest tokens that make up this probability."),
+    _knob(SamplingParams, "min_p", float, "Only tokens at least this likely, relative to the likeliest."),
+    _knob(SamplingParams, "repetition_penalty", float, "Divides the logits of tokens seen."),
+    _knob(SamplingParams, "presence_penalty", float, "Taken off the logits of tokens generated."),
+    _knob(SamplingParams, "frequency_penalty", float, "The same, for every time generated."),
+    click.option("--logit-bias", multiple=True, metavar="ID=BIAS", help="Added to a token's logit; repeatable."),
+    click.option("--stop", multiple=True, help="Text that ends generation; repeatable."),
+    click.option("--stop-id", "stop_ids", type=int, multiple=True, help="Token id that ends generation; repeatable."),
+    click.option("--ignore-eos", is_flag=True, help="Go on after the end token."),
+    _knob(SamplingParams, "min_tokens", int, "No end before this many tokens."),
+    _knob(SamplingParams, "max_tokens", int, "End after this many tokens."),
+    _knob(SamplingParams, "n", int, "Samples."),
+    _knob(SamplingParams, "seed", int, "Same seed, same tokens.  [default: a fresh one, reported]"),
+    _knob(SamplingParams, "logprobs", int, "Log-probabilities of each token and its k likeliest rivals (--json)."),
+    click.option(
+        "--logprob-id", "logprob_ids", type=int, multiple=True, help="Log-probability of this id at every step; repeatable."
+    ),
+)
+
+
+def sampling_of(options: dict[str, Any]) -> SamplingParams:
+    """SamplingParams of the options, which are taken out."""
+    taken = {field.name: options.pop(field.name) for field in fields(SamplingParams)}
+    return SamplingParams(**{**taken, "logit_bias": dict(_bias(item) for item in taken["logit_bias"])})
+
+
+def _bias(item: str) -> tuple[int, float]:
+    token, _, bias = item.partition("=")
+    try:
+        return int(token), float(bias)
+    except ValueError:
+        raise UsageError(f"--logit-bias {item!r} is not ID=BIAS, such as 42=-1.5") from None
+
+
+beam_options = _group(
+    _knob(BeamParams, "width", int, "Hypotheses kept at every step."),
+    _knob(BeamParams, "alpha", float, "Length normalisation; 0 is the pure likelihood."),
+    _knob(BeamParams, "penalty", click.Choice(["length", "gnmt", "hf"]), "Form of the normalisation."),
+    _knob(BeamParams, "n", int, "Hypotheses returned.  [default: the width]"),
+    _knob(BeamParams, "groups", int, "Groups of a diverse beam search."),
+    _knob(BeamParams, "diversity", float, "What a token costs that an earlier group took."),
+    _knob(BeamParams, "max_tokens", int, "Longest hypothesis."),
+)
+
+
+def beam_of(options: dict[str, Any]) -> BeamParams:
+    """BeamParams of the options, which are taken out."""
+    return BeamParams(**{field.name: options.pop(field.name) for field in fields(BeamParams)})
+
+
+grammar_options = _group(
+    click.option("--schema", help="JSON Schema: a path, or a name of schemas/."),
+    click.option("--regex", help="A regular expression for the whole text."),
+    click.option("--choice", "choices", multiple=True, help="One of these texts; repeat for each."),
+    click.option("--lark", type=click.Path(exists=True, dir_okay=False), help="A file with a Lark grammar."),
+)
+
+
+def grammar_of_options(options: dict[str, Any]) -> tuple[Grammar | None, Json]:
+    """The grammar that the options ask for and, for JSON Schema, the schema; the options are taken out."""
+    taken = {key: options.pop(key) for key in ("schema", "regex", "choices", "lark")}
+    named = [key for key, value in taken.items() if value]
+    if len(named) > 1:
+        raise UsageError(f"--{' and --'.join(named)} exclude each other: a segment has one grammar")
+    if taken["schema"]:
+        from toolkit.grammar.types import grammar_of
+        from toolkit.schema import load_schema
+
+        schema = load_schema(taken["schema"])
+        return grammar_of(schema), schema
+    if taken["choices"]:
+        return Grammar("choices", json.dumps(list(taken["choices"]), ensure_ascii=False)), None
+    if taken["regex"]:
+        return Grammar("regex", taken["regex"]), None
+    return (Grammar("lark", Path(taken["lark"]).read_text(encoding="utf-8")), None) if taken["lark"] else (None, None)
+
+
+prompt_options = _group(
+    click.argument("prompt"),
+    click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the chat template."),
+    click.option("--system", default="", help="System message."),
+)
+
+
+def prompt_of(options: dict[str, Any]) -> Prompt:
+    """The prompt as a chat (with a system message if there is one), or with --raw as it is; the options are taken out."""
+    text, raw, system = argument_text(options.pop("prompt")), options.pop("raw"), options.pop("system")
+    if raw and system:
+        raise UsageError("--system goes into a chat: it excludes --raw")
+    messages = [{"role": "system", "content": system}] if system else []
+    return text if raw else [*messages, {"role": "user", "content": text}]

@@ -1,0 +1,159 @@
+"""Job: every record of an input through a beam search, several at a time, results in input order.
+
+In: an input path, a JobSpec, an engine.   Out: the files of jobs.store, and a Summary.
+Knows nothing about: how the engine decodes, the command line.
+Invariants: one line a record, whatever happens to the record; a record is handed out at most WINDOW times `in_flight` ahead of the
+oldest unfinished one, so memory is bounded; a record's failure never stops the job, an engine that no longer runs does (what is
+written stays, --resume goes on).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from toolkit.contracts import Engine, Grammar, Json
+from toolkit.errors import UsageError
+from toolkit.grammar.types import grammar_of
+from toolkit.jobs.attempt import Attempt, Outcome
+from toolkit.jobs.prompt import compact
+from toolkit.jobs.read import BadRecord, Record, Source, open_source
+from toolkit.jobs.spec import JobSpec
+from toolkit.jobs.store import check_free, open_store
+from toolkit.schema import load_schema
+from toolkit.validate.check import Validator
+
+WINDOW = 4  # records handed out a worker: what hides one slow record at the head of the line
+
+Progress = Callable[[int, int, int], None]  # records done, records in all, records failed
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A checked input, spec and schema; nothing has run yet. `schema` is None where each record brings its own."""
+
+    source: Source
+    spec: JobSpec
+    schema: Json
+    grammar: Grammar | None
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a job came to. Counts cover the whole output, `usage` and `elapsed_s` this run only."""
+
+    total: int
+    done: int
+    resumed_at: int
+    failures: Counter[str]
+    elapsed_s: float = 0.0
+    usage: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def failed(self) -> int:
+        return self.failures.total()
+
+    @property
+    def valid(self) -> int:
+        return self.done - self.failed
+
+    def fields(self) -> dict[str, Json]:
+        """The summary as plain JSON."""
+        return {
+            "records": self.total,
+            "done": self.done,
+            "valid": self.valid,
+            "failed": self.failed,
+            "failures": dict(self.failures),
+            "resumed_at": self.resumed_at,
+            "elapsed_s": self.elapsed_s,
+            "usage": dict(self.usage),
+        }
+
+
+def prepare(path: Path, spec: JobSpec, *, root: Path | None = None) -> Job:
+    """Check everything that needs no engine: the input, the schema, the few-shot examples against it.
+
+    `root` is where named schemas are looked up. Raises UsageError (SchemaError for the schema).
+    """
+    source = open_source(path, spec)
+    schema = load_schema(spec.schema_, root) if isinstance(spec.schema_, str) else spec.schema_
+    grammar = None if schema is None else grammar_of(schema)
+    for number, example in enumerate(spec.examples, start=1):
+        own = grammar if example.schema_ is None else grammar_of(example.schema_)
+        report = Validator(own).check(compact(example.value)) if own else None
+        if report and not report.valid:
+            raise UsageError(f"example {number} does not fit its schema: {report.violations[0].message}")
+    return Job(source, spec, schema, grammar)
+
+
+def run_job(
+    job: Job,
+    out: Path,
+    engine: Engine,
+    *,
+    resume: bool = False,
+    in_flight: int = 8,
+    on_progress: Progress = lambda done, total, failed: None,
+) -> Summary:
+    """Run `job` into `out`; see jobs.store for the files. `in_flight` records are decoded together.
+
+    UsageError where `out` exists (without `resume`), belongs to another job, or lies inside the input; EngineError where the engine
+    stopped running.
+    """
+    if not 1 <= in_flight <= 256:
+        raise UsageError(f"in_flight = {in_flight!r} is not allowed: an integer from 1 to 256")
+    check_out(job, out, resume=resume)
+    total = job.source.count()
+    terms = {
+        "input": {"sha256": job.source.digest(), "records": total},
+        "job": {**job.spec.plain(), "schema": job.schema},
+        "engine": {"name": engine.capabilities.engine, "model": engine.capabilities.fingerprint},
+    }
+    began = time.perf_counter()
+    with open_store(out, terms, resume=resume) as store:
+        summary = Summary(total, store.position, store.position, store.failures)
+        on_progress(summary.done, total, summary.failed)
+        records = islice(job.source, store.position, None)
+        for outcome in _in_order(Attempt(engine, job.spec, job.schema, job.grammar), records, in_flight):
+            (store.add if outcome.ok else store.fail)(outcome.line)
+            summary.done = store.position
+            summary.usage.update(outcome.usage)
+            summary.elapsed_s = time.perf_counter() - began
+            on_progress(summary.done, total, summary.failed)
+    return summary
+
+
+def check_out(job: Job, out: Path, *, resume: bool) -> None:
+    """UsageError where `out` cannot be this job's output; costs nothing, so it comes before an engine is loaded."""
+    folder = job.source.path.resolve()
+    if folder.is_dir() and folder in out.resolve().parents:
+        raise UsageError(
+            f"output {out} lies in the input folder {job.source.path}: it would become input", hint="name a place outside"
+        )
+    if out.resolve() == folder:
+        raise UsageError(f"output {out} is the input itself", hint="name another file")
+    check_free(out, resume=resume)
+
+
+def _in_order(attempt: Attempt, records: Iterator[Record | BadRecord], in_flight: int) -> Iterator[Outcome]:
+    """Outcomes in the order of `records`. On the way out by any door, nothing is left running."""
+    window: deque[Future[Outcome]] = deque()
+    run_id = uuid.uuid4().hex[:8]
+    with ThreadPoolExecutor(in_flight, thread_name_prefix="record") as pool:
+        try:
+            for record in records:
+                if len(window) == WINDOW * in_flight:
+                    yield window.popleft().result()
+                window.append(pool.submit(attempt, record, f"{run_id}-{record.index}"))
+            while window:
+                yield window.popleft().result()
+        finally:
+            attempt.stop()
+            pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,171 @@
+"""JobSpec: what a job does with every record, from a TOML or YAML file and the command line.
+
+In: a mapping or a file of at most 1 MiB.   Out: one frozen JobSpec, checked as a whole.
+Knows nothing about: input files, output files, engines.
+Invariants: unknown keys are refused; every value is plain JSON, so that a spec can be written down and compared on resume.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from toolkit.contracts import BeamParams, Json
+from toolkit.errors import UsageError
+from toolkit.jobs.template import EXTRA_NAMES, Template
+
+MAX_SPEC_BYTES = 1 << 20
+PLAIN = (str, int, float, bool, type(None))
+
+
+class Example(BaseModel):
+    """One worked example of the few-shot prefix: a text and the value that is right for it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str
+    value: Any
+    fields: dict[str, str] = {}
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")  # only where each record brings its own
+
+    @field_validator("value")
+    @classmethod
+    def _value_is_json(cls, value: Json) -> Json:
+        return plain(value)
+
+
+class JobSpec(BaseModel):
+    """How records become requests. Placeholders of `system`: {schema}; of `prompt`: {text}, {id}, {schema}, every name in `fields`.
+
+    `style` chat sends system, examples and record as messages through the model's template; raw joins them as text.
+    `schema` is a name in schemas/, a path, or the schema itself; `schema_field` names the record field that brings it instead.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    schema_: str | dict[str, Any] | None = Field(default=None, alias="schema")
+    schema_field: str | None = None
+    text_field: str = Field(default="text", min_length=1)
+    id_field: str | None = None  # None: the field "id" where a record has one, else its place in the input
+    fields: tuple[str, ...] = ()
+    encoding: Literal["utf-8", "latin-1", "cp1252"] = "utf-8"
+    style: Literal["chat", "raw"] = "chat"
+    system: str = "Answer with one JSON value that fits this JSON Schema: {schema}"
+    prompt: str = "{text}"
+    examples: tuple[Example, ...] = ()
+    width: int = 4
+    alpha: float = 1.0
+    penalty: Literal["length", "gnmt", "hf"] = "length"
+    groups: int = 1
+    diversity: float = 0.0
+    n: int | None = None
+    max_tokens: int = 256
+
+    @field_validator("schema_")
+    @classmethod
+    def _schema_is_json(cls, value: Json) -> Json:
+        return plain(value)
+
+    @model_validator(mode="after")
+    def _checked_as_a_whole(self) -> JobSpec:
+        if (self.schema_ is None) == (self.schema_field is None):
+            raise UsageError("a job needs exactly one of schema (the same for all records) and schema_field (one per record)")
+        for name in self.fields:
+            if name in EXTRA_NAMES:
+                raise UsageError(f"fields holds {name!r}, which a prompt always has: leave it out")
+        Template(self.system, allowed=("schema",), what="system")
+        template = Template(self.prompt, allowed=(*EXTRA_NAMES, *self.fields), what="prompt")
+        for number, example in enumerate(self.examples, start=1):
+            missing = sorted(set(self.fields) - set(example.fields))
+            if missing or set(example.fields) - set(self.fields):
+                raise UsageError(f"example {number}: fields must be exactly {list(self.fields)}, not {list(example.fields)}")
+            if "schema" in template.names and self.schema_field and example.schema_ is None:
+                raise UsageError(
+                    f"example {number} needs a schema of its own: the prompt shows {{schema}} and each record has its own"
+                )
+        _ = self.beam
+        return self
+
+    @property
+    def beam(self) -> BeamParams:
+        """The beam search of every record; UsageError where the options do not go together."""
+        return BeamParams(
+            width=self.width, alpha=self.alpha, penalty=self.penalty, groups=self.groups,
+            diversity=self.diversity, n=self.n, max_tokens=self.max_tokens,
+        )  # fmt: skip
+
+    def plain(self) -> dict[str, Json]:
+        """The spec as JSON, every option spelled out."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def plain(value: Json, path: str = "") -> Json:
+    """`value` itself if it is JSON; UsageError where TOML or YAML made something else of it (a date, a set, a key of numbers)."""
+    if isinstance(value, Mapping):
+        bad = next((key for key in value if not isinstance(key, str)), None)
+        if bad is not None:
+            raise UsageError(f"key {bad!r} at {path or 'the root'} is not a string: write it in quotes")
+        return {key: plain(item, f"{path}/{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, f"{path}/{index}") for index, item in enumerate(value)]
+    if not isinstance(value, PLAIN):
+        raise UsageError(f"the value at {path or 'the root'} is a {type(value).__name__}, not JSON: write it in quotes")
+    return value
+
+
+def make_spec(*layers: Mapping[str, Json]) -> JobSpec:
+    """A JobSpec of several mappings, later ones winning. UsageError names the key, the value and what is allowed."""
+    merged: dict[str, Json] = {}
+    for layer in layers:
+        merged.update(layer)
+    try:
+        return JobSpec.model_validate(merged)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the job"
+        found = "" if first["type"] == "missing" else f" = {str(first['input'])[:80]!r}"
+        names = sorted(field.alias or name for name, field in JobSpec.model_fields.items())
+        hint = f"known: {', '.join(names)}" if first["type"] == "extra_forbidden" and len(first["loc"]) == 1 else ""
+        raise UsageError(f"job option {where}{found}: {first['msg']}", hint=hint) from None
+
+
+def read_spec(path: Path) -> dict[str, Json]:
+    """The mapping in a .toml, .yaml or .yml job file; a relative `schema` path is taken from the file's folder."""
+    if path.suffix not in (".toml", ".yaml", ".yml"):
+        raise UsageError(f"job file {path} ends in {path.suffix!r}: it must be .toml, .yaml or .yml")
+    if not path.is_file():
+        raise UsageError(f"job file {path} is not a file")
+    if path.stat().st_size > MAX_SPEC_BYTES:
+        raise UsageError(f"job file {path} has {path.stat().st_size} bytes: at most {MAX_SPEC_BYTES} are read")
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = tomllib.loads(text) if path.suffix == ".toml" else yaml.load(text, _StrictLoader)
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise UsageError(f"job file {path} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from None
+    if not isinstance(data, dict):
+        raise UsageError(f"job file {path} holds a {type(data).__name__}: it must be a table of options")
+    schema = data.get("schema")
+    if isinstance(schema, str) and (path.parent / schema).is_file():
+        data["schema"] = str(path.parent / schema)
+    return data
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Plain YAML data; a repeated key and an alias (the door to exponential documents) are refused."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError(f"alias *{self.peek_event().anchor} is not allowed in a job file")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        for position, key in enumerate(keys):
+            if key in keys[:position]:
+                raise yaml.YAMLError(f"key {key!r} appears twice, again on line {node.value[position][0].start_mark.line + 1}")
+        return super().construct_mapping(node, deep)
