@@ -91,15 +91,14 @@ class SamplingParams:
 class BeamParams:
     """How a beam search runs and how its hypotheses are ranked.
 
-    `penalty`: "length" is sum / length**alpha (SGLang's server), "gnmt" is sum / ((5+length)/6)**alpha (1609.08144, eq. 14),
-    "hf" is transformers' sum / (length+1)**alpha with the end token not in length: the same figure as "length" when the
-    hypothesis ended by itself. alpha 0 is the pure sequence likelihood. `groups` > 1 is diverse beam search (1610.02424):
+    `penalty`: "length" is sum / length**alpha (SGLang's server with alpha 1, transformers with length_penalty = alpha; the
+    end token counts), "gnmt" is sum / ((5+length)/6)**alpha (1609.08144, eq. 14). alpha 0 is the pure sequence likelihood. `groups` > 1 is diverse beam search (1610.02424):
     a token that earlier groups took at this step costs `diversity` nats in the choice, never in the reported score.
     """
 
     width: int = 4
     alpha: float = 1.0
-    penalty: Literal["length", "gnmt", "hf"] = "length"
+    penalty: Literal["length", "gnmt"] = "length"
     n: int | None = None  # hypotheses returned; None = width
     groups: int = 1
     diversity: float = 0.0
@@ -108,7 +107,7 @@ class BeamParams:
     def __post_init__(self) -> None:
         require(_is_count(self.width, 1) and self.width <= 256, "width", self.width, "an integer from 1 to 256")
         require(_is_real(self.alpha, 0.0, 10.0), "alpha", self.alpha, "a number from 0 (pure likelihood) to 10")
-        require(self.penalty in ("length", "gnmt", "hf"), "penalty", self.penalty, "length, gnmt or hf")
+        require(self.penalty in ("length", "gnmt"), "penalty", self.penalty, "length or gnmt")
         require(self.n is None or (_is_count(self.n, 1) and self.n <= self.width), "n", self.n, f"1 to width = {self.width}")
         require(
             _is_count(self.groups, 1) and self.width % self.groups == 0, "groups", self.groups, f"a divisor of {self.width}"
@@ -180,7 +179,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """One finished sample. `token_ids` holds every generated token, an end token included; `text` stops before stop strings."""
+    """One finished sample. `text` stops before stop strings.
+
+    `token_ids` holds every generated token, a chosen end token included. finish_reason "grammar" means that nothing could
+    follow: the end token was then not decoded.
+    """
 
     text: str
     token_ids: tuple[int, ...]

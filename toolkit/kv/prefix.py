@@ -2,7 +2,7 @@
 
 A block's key is (key of the block before it, its own tokens), so a hit means the whole prefix is the same - compared as
 tokens, not as a hash that could collide. The cache is one more holder of its blocks; what only it holds can be evicted,
-least recently used first and leaves before their parents.
+least recently used leaves first.
 Knows nothing about: tensors, requests.
 """
 
@@ -20,7 +20,7 @@ class _Entry:
     block: int
     parent: int  # entry number, -1 = root
     key: tuple[int, tuple[int, ...]]
-    children: int = 0
+    children: set[int]
 
 
 class PrefixCache:
@@ -59,10 +59,10 @@ class PrefixCache:
             if number is None:
                 number, self._next = self._next, self._next + 1
                 self._by_key[key] = number
-                self._entries[number] = _Entry(blocks[i], parent, key)
+                self._entries[number] = _Entry(blocks[i], parent, key, set())
                 self.pool.share(blocks[i])
                 if parent >= 0:
-                    self._entries[parent].children += 1
+                    self._entries[parent].children.add(number)
             self._entries.move_to_end(number)
             parent = number
 
@@ -70,15 +70,12 @@ class PrefixCache:
         """Free up to `count` blocks that only the cache holds; returns how many were freed."""
         freed = 0
         while freed < count:
-            victim = next((n for n, e in self._entries.items() if e.children == 0 and self.pool.holders(e.block) == 1), None)
-            if victim is None:
+            idle = [number for number, entry in self._entries.items() if self.pool.holders(entry.block) == 1]
+            if not idle:
                 break
-            entry = self._entries.pop(victim)
-            del self._by_key[entry.key]
-            if entry.parent >= 0:
-                self._entries[entry.parent].children -= 1
-            self.pool.release(entry.block)
-            freed += 1
+            leaves = [number for number in idle if not self._entries[number].children]
+            for number in leaves[: count - freed] or idle[:1]:
+                freed += self._forget(number)
         return freed
 
     def clear(self) -> None:
@@ -87,6 +84,17 @@ class PrefixCache:
             self.pool.release(entry.block)
         self._entries.clear()
         self._by_key.clear()
+
+    def _forget(self, number: int) -> int:
+        """Drop an entry and all that follows it (unreachable without it); returns the blocks that became free."""
+        entry = self._entries.pop(number)
+        del self._by_key[entry.key]
+        if entry.parent in self._entries:
+            self._entries[entry.parent].children.discard(number)
+        freed = sum(self._forget(child) for child in list(entry.children))
+        freed += self.pool.holders(entry.block) == 1
+        self.pool.release(entry.block)
+        return freed
 
     def _walk(self, tokens: Sequence[int], limit: int) -> list[int]:
         found: list[int] = []

@@ -1,0 +1,220 @@
+"""EmbeddedEngine: a real model in this process, no server. Wiring only: model, KV, scheduler, a worker thread.
+
+Requests of any number of threads are decoded together. `generate` takes a stream of requests and keeps a bounded number
+of them in flight; everything else (`complete`, `beam`, `score`) is one request.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+import torch
+
+from toolkit.contracts import Capabilities, Done, Event, Failed, Prompt, Request, Tokenizer, require
+from toolkit.engine.admission import Limits, admit, checked_ids, prompt_ids, reserve_blocks
+from toolkit.engine.forward import Forward
+from toolkit.engine.front import Front
+from toolkit.engine.harvest import Harvest
+from toolkit.engine.job import Job, Loop
+from toolkit.engine.loops.beam import beam
+from toolkit.engine.loops.plain import plain
+from toolkit.engine.loops.score import Scores, score
+from toolkit.engine.scheduler import Scheduler
+from toolkit.engine.sequence import Sequence as Line
+from toolkit.engine.worker import Worker
+from toolkit.errors import ContextError, EngineError, ToolkitError, UnsupportedError, UsageError
+from toolkit.model.decoder import Decoder
+from toolkit.model.fingerprint import fingerprint
+from toolkit.model.store import resolve
+from toolkit.model.tiny import tiny_model
+from toolkit.model.weights import load_model
+from toolkit.text.tokenizer import ByteTokenizer, load_tokenizer
+
+IN_FLIGHT = 256  # requests that `generate` takes from its stream before the first of them ends
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class EmbeddedEngine(Front):
+    """A model run by torch in this process.
+
+    model: "smollm2", a stored name, a GGUF file or a safetensors folder, or "tiny" (random weights, byte tokenizer).
+    kv_blocks x block_size tokens of KV memory bound what runs together; batch_rows bounds the token rows of one pass.
+    threads sets torch's thread count, which is one for the whole process (None leaves it alone).
+    """
+
+    def __init__(
+        self,
+        model: str | Path = "smollm2",
+        *,
+        drafter: str = "none",
+        device: str = "cpu",
+        dtype: str = "float32",
+        kv_blocks: int = 1024,
+        block_size: int = 16,
+        batch_rows: int = 512,
+        prefix_cache: bool = True,
+        threads: int | None = None,
+    ) -> None:
+        if drafter != "none":
+            raise UnsupportedError(
+                f"drafter {drafter!r} is not available: the embedded engine decodes without speculation", hint='drafter="none"'
+            )
+        require(dtype in DTYPES, "dtype", dtype, ", ".join(DTYPES))
+        for name, value in (("kv_blocks", kv_blocks), ("block_size", block_size), ("batch_rows", batch_rows)):
+            require(isinstance(value, int) and value >= 1, name, value, "an integer >= 1")
+        require(threads is None or threads >= 1, "threads", threads, "None or an integer >= 1")
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.tokenizer: Tokenizer
+        decoder, self.tokenizer, mark = _load(model, device, dtype)
+        self._forward = Forward(
+            decoder,
+            vocab_size=min(self.tokenizer.vocab_size, decoder.config.vocab_size),
+            kv_blocks=kv_blocks,
+            block_size=block_size,
+            device=torch.device(device),
+            prefix_cache=prefix_cache,
+        )
+        self._limits = Limits(decoder.config.context, kv_blocks, block_size)
+        self._capabilities = Capabilities(
+            engine="embedded",
+            model=str(model),
+            fingerprint=mark,
+            context=decoder.config.context,
+            vocab_size=self.tokenizer.vocab_size,
+            grammars=("json_schema", "regex", "lark", "choices"),
+            beam=True,
+            score=True,
+        )
+        self._worker = Worker(Scheduler(self._forward, batch_rows=batch_rows))
+        self._numbers = itertools.count(1)
+        self._jobs: dict[str, Job] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def kv_blocks_in_use(self) -> int:
+        """Blocks held by running requests: 0 when nothing runs (what only the prefix cache keeps is free for the taking)."""
+        return self._forward.pool.in_use - self._forward.prefix.evictable
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Event]:
+        """Run requests together, taking them from the stream as earlier ones end; closing the iterator cancels the rest."""
+        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        stream = iter(requests)
+        left: dict[str, int] = {}  # request id -> results still to come
+        try:
+            while True:
+                for given in itertools.islice(stream, IN_FLIGHT - len(left)):
+                    request = given if given.id else replace(given, id=f"request-{next(self._numbers)}")
+                    if request.id in left or request.id in self._jobs:
+                        raise UsageError(f"request id {request.id!r} is in use", hint="ids of requests in flight are distinct")
+                    left[request.id] = 1 if request.beam else request.sampling.n
+                    self._submit(request, events.put)
+                if not left:
+                    return
+                event = events.get()
+                if isinstance(event, Failed):
+                    left.pop(event.request_id, None)
+                elif isinstance(event, Done):
+                    left[event.request_id] -= 1
+                if left.get(event.request_id, 0) == 0:
+                    left.pop(event.request_id, None)
+                    self._jobs.pop(event.request_id, None)
+                yield event
+        finally:
+            for name in left:
+                self.cancel(name)
+                self._jobs.pop(name, None)
+
+    def score(self, prompt: Prompt, continuations: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Log-probability of every token of every continuation after the prompt; an empty continuation gives []."""
+        lines = [checked_ids(tokens, self.tokenizer) for tokens in continuations if len(tokens)]
+        ids = prompt_ids(prompt, self.tokenizer)
+        longest = max(map(len, lines), default=0)
+        if len(ids) + longest > self._limits.context:
+            raise ContextError(
+                f"a prompt of {len(ids)} tokens and a continuation of {longest} exceed the context of {self._limits.context}"
+            )
+        heard: queue.SimpleQueue[Scores | Event] = queue.SimpleQueue()
+        reserve = reserve_blocks(len(ids), [len(line) for line in lines], self._limits)
+        request = Request(prompt=ids, id=f"score-{next(self._numbers)}")
+        self._worker.submit(
+            Job(
+                request,
+                ids,
+                self.tokenizer,
+                None,
+                longest,
+                reserve,
+                lambda job, root: score(job, root, lines, heard.put),
+                heard.put,
+            )
+        )
+        answer = heard.get()
+        if isinstance(answer, Failed):
+            raise answer.error
+        assert isinstance(answer, list)
+        found = iter(answer)
+        return [next(found) if len(tokens) else [] for tokens in continuations]
+
+    def cancel(self, request_id: str) -> None:
+        """Ask a running request to stop at its next token; an id that is not running is left alone."""
+        job = self._jobs.get(request_id)
+        if job is not None:
+            job.cancelled = True
+
+    def close(self) -> None:
+        """Stop the worker; requests that still run end in EngineError."""
+        self._worker.close()
+
+    def __enter__(self) -> EmbeddedEngine:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _submit(self, request: Request, tell: Callable[[Event], None]) -> None:
+        """Hand a request to the worker, or tell at once why it cannot run."""
+        try:
+            admitted = admit(request, self.tokenizer, self._limits)
+        except ToolkitError as error:
+            tell(Failed(request.id, error))
+            return
+        loop = plain if request.beam is None else _beam
+        job = Job(request, admitted.prompt, self.tokenizer, admitted.grammar, admitted.max_tokens, admitted.reserve, loop, tell)
+        self._jobs[request.id] = job
+        self._worker.submit(job)
+
+
+def _beam(job: Job, root: Line) -> Loop:
+    """The beam loop with a harvest of its own, its result told when the search ends."""
+    params = job.request.beam
+    assert params is not None
+    harvest = Harvest(params, job.tokenizer, job.request.grammar, job.grammar.partial if job.grammar else ())
+    yield from beam(job, root, harvest)
+    tokens = harvest.answer_tokens
+    job.tell(Done(job.id, 0, harvest.result(job.usage(tokens), job.timing(tokens))))
+
+
+def _load(model: str | Path, device: str, dtype: str) -> tuple[Decoder, Tokenizer, str]:
+    """(decoder, tokenizer, fingerprint) of a model name or path."""
+    if str(model) == "tiny":
+        decoder = tiny_model(dtype=DTYPES[dtype])
+        if device != "cpu":
+            raise UnsupportedError(f'the model "tiny" runs on the CPU, not on {device!r}')
+        return decoder, ByteTokenizer(), "tiny"
+    folder = resolve(str(model))
+    decoder = load_model(folder, device=device, dtype=dtype)
+    tokenizer = load_tokenizer(folder)
+    if tokenizer.vocab_size > decoder.config.vocab_size:
+        raise EngineError(
+            f"the tokenizer of {folder} has {tokenizer.vocab_size} tokens, its model only {decoder.config.vocab_size}"
+        )
+    return decoder, tokenizer, fingerprint(folder)

@@ -1,0 +1,104 @@
+"""Forward: one pass of the model over the pending tokens of many sequences. The only place that builds model inputs.
+
+In: feeds, each some pending tokens of one sequence and how many of their rows want logits.
+Out: per feed logits [rows, V] float32, V cut to the tokenizer's vocabulary (padding columns are never seen by anyone).
+Knows nothing about: requests, grammars, samplers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from toolkit.engine.sequence import Sequence
+from toolkit.kv.blocks import BlockPool
+from toolkit.kv.prefix import PrefixCache
+from toolkit.kv.store import KVStore
+from toolkit.kv.table import BlockTable
+from toolkit.kv.view import PagedView, Span
+from toolkit.model.decoder import Decoder
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """The next `count` pending tokens of a sequence; logits are wanted of the last `rows` of them."""
+
+    sequence: Sequence
+    count: int
+    rows: int
+
+
+class Forward:
+    """Model, KV tensors, blocks and prefix cache of one engine."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        *,
+        vocab_size: int,
+        kv_blocks: int,
+        block_size: int,
+        device: torch.device,
+        prefix_cache: bool = True,
+    ) -> None:
+        config = decoder.config
+        self.decoder = decoder
+        self.vocab_size = vocab_size
+        self.block_size = block_size
+        self.device = device
+        self.pool = BlockPool(kv_blocks)
+        self.prefix = PrefixCache(self.pool, block_size)
+        self.prefix_enabled = prefix_cache
+        self.store = KVStore(
+            layers=config.layers,
+            kv_heads=config.kv_heads,
+            head_dim=config.head_dim,
+            blocks=kv_blocks,
+            block_size=block_size,
+            dtype=decoder.dtype,
+            device=device,
+        )
+
+    def table(self) -> BlockTable:
+        return BlockTable(self.pool, self.block_size)
+
+    def find_prefix(self, sequence: Sequence) -> int:
+        """Let a sequence that has nothing computed start from cached blocks; returns the tokens found."""
+        if self.prefix_enabled and sequence.table.length == 0:
+            sequence.table.adopt(self.prefix.match(sequence.tokens))
+        return sequence.table.length
+
+    def keep_prefix(self, sequence: Sequence) -> None:
+        """Remember the full blocks that are computed so far."""
+        if self.prefix_enabled:
+            self.prefix.insert(sequence.tokens[: sequence.table.length], sequence.table.blocks)
+
+    def __call__(self, feeds: Many[Feed]) -> list[Tensor]:
+        """Run one pass; afterwards the fed tokens are part of their sequences' caches."""
+        tokens: list[int] = []
+        positions: list[int] = []
+        wanted: list[int] = []
+        spans: list[Span] = []
+        for feed in feeds:
+            table = feed.sequence.table
+            start = table.length
+            shortage = table.needs(feed.count) - self.pool.free
+            if shortage > 0:
+                self.prefix.evict(shortage)
+            self.store.copy(table.append(feed.count))
+            spans.append(Span(table, feed.count))
+            wanted += range(len(tokens) + feed.count - feed.rows, len(tokens) + feed.count)
+            tokens += feed.sequence.tokens[start : start + feed.count]
+            positions += range(start, start + feed.count)
+        with torch.inference_mode():
+            hidden = self.decoder.forward(self._ids(tokens), self._ids(positions), PagedView(self.store, spans))
+            if len(wanted) != len(tokens):
+                hidden = hidden[self._ids(wanted)]
+            logits = self.decoder.logits(hidden)[:, : self.vocab_size]
+        return list(torch.split(logits, [feed.rows for feed in feeds]))
+
+    def _ids(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.long, device=self.device)

@@ -1,0 +1,122 @@
+"""Front: the one-request conveniences that every engine offers, built on `generate` alone.
+
+`complete` is one sampled text, `beam` one constrained beam search. Errors of the request are raised, not returned.
+Knows nothing about: how an engine runs requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from toolkit.contracts import (
+    BeamParams,
+    BeamResult,
+    Completion,
+    Done,
+    Event,
+    Failed,
+    Grammar,
+    Json,
+    Prompt,
+    Request,
+    SamplingParams,
+)
+from toolkit.errors import EngineError, UsageError
+from toolkit.grammar.types import grammar_of
+
+
+def grammar_from(
+    *,
+    schema: object = None,
+    regex: str | None = None,
+    grammar: Grammar | str | None = None,
+    choices: Sequence[str] | None = None,
+) -> Grammar | None:
+    """At most one of: a schema (JSON Schema, pydantic model, any Python type), a regex, a Grammar or Lark text, choices."""
+    given = [
+        name
+        for name, value in (("schema", schema), ("regex", regex), ("grammar", grammar), ("choices", choices))
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} are given: a segment has one grammar at most")
+    if schema is not None:
+        return grammar_of(schema)
+    if regex is not None:
+        return grammar_of(regex, kind="regex")
+    if choices is not None:
+        return grammar_of(list(choices))
+    if isinstance(grammar, str):
+        return grammar_of(grammar, kind="lark")
+    return grammar
+
+
+class Front:
+    """Mixin over `generate`."""
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Event]:
+        raise NotImplementedError
+
+    def complete(
+        self,
+        prompt: Prompt,
+        *,
+        schema: object = None,
+        regex: str | None = None,
+        grammar: Grammar | str | None = None,
+        choices: Sequence[str] | None = None,
+        **sampling: Any,
+    ) -> Completion:
+        """One text. Keywords are those of SamplingParams; n > 1 needs `generate`."""
+        params = SamplingParams(**_known(SamplingParams, sampling))
+        if params.n != 1:
+            raise UsageError(f"n = {params.n}: complete returns one text", hint="use generate([Request(...)]) for several")
+        found = grammar_from(schema=schema, regex=regex, grammar=grammar, choices=choices)
+        result = self._one(Request(prompt=prompt, sampling=params, grammar=found))
+        assert isinstance(result, Completion)
+        return result
+
+    def beam(
+        self,
+        prompt: Prompt,
+        *,
+        schema: Json | type | object = None,
+        regex: str | None = None,
+        grammar: Grammar | str | None = None,
+        choices: Sequence[str] | None = None,
+        width: int = 4,
+        alpha: float = 1.0,
+        penalty: Literal["length", "gnmt"] = "length",
+        n: int | None = None,
+        groups: int = 1,
+        diversity: float = 0.0,
+        max_tokens: int = 256,
+    ) -> BeamResult:
+        """Constrained beam search: the best valid hypothesis and its alternatives. Raises NoValidError if none is valid."""
+        params = BeamParams(
+            width=width, alpha=alpha, penalty=penalty, n=n, groups=groups, diversity=diversity, max_tokens=max_tokens
+        )
+        found = grammar_from(schema=schema, regex=regex, grammar=grammar, choices=choices)
+        result = self._one(Request(prompt=prompt, beam=params, grammar=found))
+        assert isinstance(result, BeamResult)
+        return result
+
+    def _one(self, request: Request) -> Completion | BeamResult:
+        result: Completion | BeamResult | None = None
+        for event in self.generate([request]):
+            if isinstance(event, Failed):
+                raise event.error
+            if isinstance(event, Done):
+                result = event.result
+        if result is None:
+            raise EngineError("the engine ended a request without a result")
+        return result
+
+
+def _known(record: type, given: dict[str, Any]) -> dict[str, Any]:
+    allowed = record.__dataclass_fields__  # type: ignore[attr-defined]
+    unknown = sorted(set(given) - set(allowed))
+    if unknown:
+        raise UsageError(f"{unknown[0]} is not a parameter of {record.__name__}: known are {', '.join(sorted(allowed))}")
+    return given

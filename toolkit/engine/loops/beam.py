@@ -1,0 +1,187 @@
+"""Beam loop: constrained beam search, exact in what it prunes by and in when it stops.
+
+One step extends every live hypothesis by one token, so all of them have the same length and are compared by their sums.
+What the grammar forces is looked ahead: the tokens are appended at once and scored by one pass, then the hypothesis walks
+through them step by step without further passes. The result is that of the token-by-token search, to the last hypothesis
+(`lookahead=False` is that slow twin; tests compare the two).
+
+Stopping: once `n` distinct hypotheses have ended, live ones whose bound does not exceed the best *valid* score are cut;
+the search ends when none is left, or at max_tokens. No continuation can beat the bound, so the best valid hypothesis is
+never worse than that of a search that runs to the end.
+Knows nothing about: other requests, block tables. Source: see toolkit/sample/beam.py.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toolkit.contracts import BeamParams
+from toolkit.engine.harvest import Harvest
+from toolkit.engine.job import Ask, Job, Loop
+from toolkit.engine.sequence import Sequence
+from toolkit.errors import CancelledError
+from toolkit.grammar.mask import allocate, unpack
+from toolkit.sample.beam import Candidate, best, bound, choose
+
+
+@dataclass(slots=True)
+class Beam:
+    """A live hypothesis. `logprobs` are the model's own, `allowed` renormalised over what the grammar allowed.
+
+    `ahead` holds forced tokens that are already in the sequence (the end token, last, is not) with both log-probabilities;
+    `next` the likeliest allowed tokens after those. `seen` says that the last computed row has been looked at.
+    """
+
+    sequence: Sequence
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    allowed: list[float] = field(default_factory=list)
+    total: float = 0.0
+    ahead: deque[tuple[int, float, float]] = field(default_factory=deque)
+    forced: list[int] = field(default_factory=list)  # appended to the sequence, not scored yet
+    next: list[tuple[int, float, float]] = field(default_factory=list)
+    seen: bool = False
+
+    def child(self, candidate: Candidate, sequence: Sequence) -> Beam:
+        return Beam(
+            sequence,
+            [*self.ids, candidate.token],
+            [*self.logprobs, candidate.logprob],
+            [*self.allowed, candidate.allowed_logprob],
+            self.total + candidate.logprob,
+            deque(list(self.ahead)[1:]),
+            next=self.next if self.ahead else [],
+            seen=bool(self.ahead),
+        )
+
+
+def beam(job: Job, root: Sequence, harvest: Harvest, *, lookahead: bool = True) -> Loop:
+    """Search; `harvest` collects what ends and decides when enough is known."""
+    params = job.request.beam
+    assert params is not None
+    search = Search(job, params, harvest, lookahead)
+    trunk = Beam(root)
+    search.look([trunk], (yield [Ask(root)]))
+    groups = [[trunk]] + [[Beam(job.fork(root), next=trunk.next, seen=True)] for _ in range(params.groups - 1)]
+    length = 0
+    while any(groups) and length < job.max_tokens:
+        waiting = [one for group in groups for one in group if not one.seen]
+        if waiting:
+            rows = yield [Ask(one.sequence, 1 + len(one.forced)) for one in waiting]
+            if job.cancelled:
+                raise CancelledError(f"request {job.id!r} was cancelled after {length} tokens")
+            search.look(waiting, rows)
+            job.note_token()
+        length += 1
+        groups = search.step(groups, length)
+    for one in (one for group in groups for one in group):
+        harvest.truncated(one.ids, one.logprobs, one.allowed)
+
+
+class Search:
+    """What the beam loop does between passes."""
+
+    def __init__(self, job: Job, params: BeamParams, harvest: Harvest, lookahead: bool) -> None:
+        self.job = job
+        self.params = params
+        self.harvest = harvest
+        self.lookahead = lookahead
+        self.width = params.width // params.groups
+        self.ends = frozenset(job.tokenizer.eos_ids)
+
+    def look(self, beams: list[Beam], rows: list[Tensor]) -> None:
+        """Score each beam's forced tokens and find the likeliest tokens after them; rows[i] is [1 + forced, V]."""
+        logits = torch.stack([each[-1] for each in rows])
+        found = best(logits, self._allowed(beams, logits), self.width + len(self.ends) * self.width)
+        for one, likeliest, each in zip(beams, found, rows, strict=True):
+            one.seen = True
+            if one.forced:
+                norms = torch.logsumexp(each[:-1], dim=-1).tolist()
+                for i, token in enumerate(one.forced):
+                    one.ahead.append((token, min(float(each[i, token]) - norms[i], 0.0), 0.0))
+                one.forced = []
+            one.next = likeliest if self.lookahead else self._forced_only(one, likeliest, each[-1])
+
+    def step(self, groups: list[list[Beam]], length: int) -> list[list[Beam]]:
+        """Extend every group by one token; later groups pay for tokens that earlier ones took."""
+        taken: dict[int, int] = {}
+        after: list[list[Beam]] = []
+        for group in groups:
+            survivors, ended = choose(list(self._candidates(group, taken)), self.width)
+            for candidate in ended:
+                one = group[candidate.parent]
+                self.harvest.ended(
+                    [*one.ids, candidate.token], [*one.logprobs, candidate.logprob], [*one.allowed, candidate.allowed_logprob]
+                )
+            for candidate in survivors:
+                taken[candidate.token] = taken.get(candidate.token, 0) + 1
+            after.append(self._extend(group, survivors, length))
+        if self.harvest.enough:
+            after = [self._cut(group) for group in after]
+        return after
+
+    def _candidates(self, group: list[Beam], taken: dict[int, int]) -> Iterator[Candidate]:
+        for parent, one in enumerate(group):
+            for token, logprob, allowed in [one.ahead[0]] if one.ahead else one.next:
+                key = one.total + logprob - self.params.diversity * taken.get(token, 0)
+                yield Candidate(key, parent, token, logprob, allowed, token in self.ends)
+
+    def _extend(self, group: list[Beam], survivors: list[Candidate], length: int) -> list[Beam]:
+        """Children in order of rank; the last child of a parent takes its sequence over, parents without children end."""
+        last = {candidate.parent: i for i, candidate in enumerate(survivors)}
+        forks = [
+            group[c.parent].sequence if last[c.parent] == i else self.job.fork(group[c.parent].sequence)
+            for i, c in enumerate(survivors)
+        ]
+        for parent, one in enumerate(group):
+            if parent not in last:
+                self.job.drop(one.sequence)
+        children = []
+        for candidate, sequence in zip(survivors, forks, strict=True):
+            origin = group[candidate.parent]
+            one = origin.child(candidate, sequence)
+            if not origin.ahead:
+                sequence.advance([candidate.token])
+                one.forced = self._force(sequence, self.job.max_tokens - length)
+            children.append(one)
+        return children
+
+    def _force(self, sequence: Sequence, room: int) -> list[int]:
+        """Append what the grammar forces next, at most `room` tokens; without lookahead one at a time by way of `next`."""
+        if not self.lookahead or sequence.matcher is None or room < 1:
+            return []
+        forced = sequence.matcher.forced()[:room]
+        if forced:
+            sequence.advance(forced)
+            self.job.books.forced_tokens += len(forced)
+        return forced
+
+    def _forced_only(self, one: Beam, likeliest: list[tuple[int, float, float]], row: Tensor) -> list[tuple[int, float, float]]:
+        """The slow twin's choices: where a token is forced, that one alone."""
+        forced = one.sequence.matcher.forced() if one.sequence.matcher is not None else []
+        if not forced:
+            return likeliest
+        return [(forced[0], min(float(row[forced[0]] - torch.logsumexp(row, dim=-1)), 0.0), 0.0)]
+
+    def _cut(self, group: list[Beam]) -> list[Beam]:
+        """Drop beams that cannot beat the best valid hypothesis any more."""
+        alive = [one for one in group if bound(one.total, self.params) > self.harvest.best_valid]
+        for one in group:
+            if not any(one is kept for kept in alive):
+                self.job.drop(one.sequence)
+        return alive
+
+    def _allowed(self, beams: list[Beam], logits: Tensor) -> Tensor | None:
+        if beams[0].sequence.matcher is None:
+            return None
+        mask = allocate(len(beams), logits.shape[-1])
+        for row, one in enumerate(beams):
+            assert one.sequence.matcher is not None
+            one.sequence.matcher.fill(mask, row)
+        return torch.from_numpy(np.ascontiguousarray(unpack(mask, logits.shape[-1]))).to(logits.device)
