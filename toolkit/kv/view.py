@@ -121,10 +121,8 @@ class PagedView:
         common = depth
         while common < full and all(table[common] == tables[0][common] for table in tables):
             common += 1
-        if common > depth:
-            size = spans[members[0]].table.block_size
-            if (common - depth) * size * (len(members) - 1) < WORTH:
-                return
+        size = spans[members[0]].table.block_size
+        if (common - depth) * size * (len(members) - 1) >= WORTH:
             device = self.store.keys.device
             rows = [row for i in members for row in range(starts[i], starts[i + 1])]
             slots = _slots(spans[members[0]].table.slots(depth * size, common * size), device)
