@@ -15,11 +15,10 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from toolkit.errors import InputError
 from toolkit.model.config import ModelConfig
 from toolkit.model.gguf import GGUFFile
 from toolkit.model.gguf_tokenizer import special_ids, tokenizer_files
-from toolkit.model.layout import shape_of
+from toolkit.model.layout import check_tensors
 
 Progress = Callable[[int, int], None]  # tensors done, tensors in all
 
@@ -29,7 +28,7 @@ def convert_gguf(source: Path, folder: Path, progress: Progress | None = None) -
     file = GGUFFile(source)
     data = file.config()
     config = ModelConfig.from_hf(data)
-    _check_tensors(file, config)
+    check_tensors(config, {name: file.shape(name) for name in file.tensor_names()}, source)
     specials = special_ids(file.fields, str(source))
     ends = {f"{name}_token_id": specials[name] for name in ("bos", "eos", "pad") if name in specials}
     _write_json(folder / "config.json", data | ends)
@@ -37,16 +36,6 @@ def convert_gguf(source: Path, folder: Path, progress: Progress | None = None) -
     for name, text in tokenizer_files(file.fields, str(source)).items():
         (folder / name).write_text(text, encoding="utf-8")
     _write_weights(folder / "model.safetensors", file, progress)
-
-
-def _check_tensors(file: GGUFFile, config: ModelConfig) -> None:
-    wanted, found = shape_of(config), set(file.tensor_names())
-    for what, names in (("lacks", set(wanted) - found), ("has unexpected", found - set(wanted))):
-        if names:
-            raise InputError(f"{file.path} {what} {len(names)} tensors: {', '.join(sorted(names)[:8])}")
-    for name, shape in wanted.items():
-        if file.shape(name) != shape:
-            raise InputError(f"{file.path}: {name} has shape {list(file.shape(name))}, its header demands {list(shape)}")
 
 
 def _write_weights(path: Path, file: GGUFFile, progress: Progress | None) -> None:

@@ -9,11 +9,13 @@ Source: the folder layout and tensor names of Hugging Face transformers.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from toolkit.errors import InputError, UnsupportedError
 from toolkit.model.config import ModelConfig
+from toolkit.model.safetensors_header import tensor_entries
 
 _MOST_JSON = 64 << 20  # bytes; the index of a 1,000-layer model is far below
 
@@ -85,3 +87,29 @@ def weight_files(folder: Path) -> list[Path]:
             hint="convert it to safetensors; pull a .gguf file by its own path",
         )
     raise InputError(f"{folder} holds neither model.safetensors nor model.safetensors.index.json")
+
+
+def check_folder(folder: Path) -> None:
+    """A checkpoint folder has every file, tensor and shape that its config demands; no weight is read."""
+    if not (folder / "tokenizer.json").exists():
+        raise InputError(f"{folder} has no tokenizer.json", hint="a model folder with a tokenizers-format tokenizer is needed")
+    found: dict[str, tuple[int, ...]] = {}
+    for entry in (entry for path in weight_files(folder) for entry in tensor_entries(path)):
+        if entry.name in found:
+            raise InputError(f"{folder}: tensor {entry.name} is in more than one file")
+        found[entry.name] = entry.shape
+    check_tensors(read_config(folder), found, folder)
+
+
+def check_tensors(config: ModelConfig, found: Mapping[str, tuple[int, ...]], where: Path) -> None:
+    """InputError, listing the names, where tensors are missing, unexpected or of another shape."""
+    wanted = shape_of(config)
+    names = {name for name in found if not name.endswith("rotary_emb.inv_freq")}  # old checkpoints carry this constant
+    if config.tied:
+        names.discard("lm_head.weight")  # a copy of the embedding; the loader checks that it is one
+    for what, wrong in (("lacks", set(wanted) - names), ("has unexpected", names - set(wanted))):
+        if wrong:
+            raise InputError(f"{where} {what} {len(wrong)} tensors: {', '.join(sorted(wrong)[:8])}")
+    for name, shape in wanted.items():
+        if found[name] != shape:
+            raise InputError(f"{where}: tensor {name} has shape {list(found[name])}, its config demands {list(shape)}")

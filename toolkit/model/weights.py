@@ -19,7 +19,7 @@ from torch import Tensor
 from toolkit.errors import InputError, UnsupportedError, UsageError
 from toolkit.model.config import ModelConfig
 from toolkit.model.decoder import Block, Decoder, Linear
-from toolkit.model.layout import read_config, shape_of, weight_files
+from toolkit.model.layout import check_tensors, read_config, weight_files
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -32,13 +32,12 @@ def load_model(folder: Path | str, *, device: str = "cpu", dtype: str = "float32
     config = read_config(folder)
     with ExitStack() as stack:
         tensors = _open(folder, stack)
-        _check_names(config, tensors, folder)
-        shapes = shape_of(config)
-        return build(config, lambda name: _take(tensors, name, shapes[name], DTYPES[dtype], device))
+        _check(config, tensors, folder)
+        return build(config, lambda name: _take(tensors, name, DTYPES[dtype], device))
 
 
 def build(config: ModelConfig, take: Callable[[str], Tensor]) -> Decoder:
-    """Assemble a Decoder; `take(name)` gives the tensors that `shape_of` names."""
+    """Assemble a Decoder; `take(name)` gives the tensors that `layout.shape_of` names."""
     embedding = take("model.embed_tokens.weight")
     blocks = tuple(_block(config, f"model.layers.{i}.", take) for i in range(config.layers))
     head = embedding if config.tied else take("lm_head.weight")
@@ -80,23 +79,16 @@ def _open(folder: Path, stack: ExitStack) -> dict[str, Any]:
     return tensors
 
 
-def _check_names(config: ModelConfig, tensors: dict[str, Any], folder: Path) -> None:
-    wanted = set(shape_of(config))
-    found = {name for name in tensors if not name.endswith("rotary_emb.inv_freq")}  # old checkpoints carry this constant
-    if config.tied and "lm_head.weight" in found:
-        head, embedding = (tensors[n].get_tensor(n) for n in ("lm_head.weight", "model.embed_tokens.weight"))
+def _check(config: ModelConfig, tensors: dict[str, Any], folder: Path) -> None:
+    check_tensors(config, {name: tuple(handle.get_slice(name).get_shape()) for name, handle in tensors.items()}, folder)
+    if config.tied and "lm_head.weight" in tensors:
+        head, embedding = (tensors[name].get_tensor(name) for name in ("lm_head.weight", "model.embed_tokens.weight"))
         if not torch.equal(head, embedding):
             raise InputError(f"{folder}: tie_word_embeddings is true but lm_head.weight differs from the embedding")
-        found.discard("lm_head.weight")
-    for what, names in (("lacks", wanted - found), ("has unexpected", found - wanted)):
-        if names:
-            raise InputError(f"{folder} {what} {len(names)} tensors: {', '.join(sorted(names)[:8])}")
 
 
-def _take(tensors: dict[str, Any], name: str, shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
+def _take(tensors: dict[str, Any], name: str, dtype: torch.dtype, device: str) -> Tensor:
     tensor: Tensor = tensors[name].get_tensor(name)
-    if tuple(tensor.shape) != shape:
-        raise InputError(f"tensor {name} has shape {list(tensor.shape)}, config.json demands {list(shape)}")
     if not tensor.is_floating_point():
         raise UnsupportedError(f"tensor {name} is stored as {tensor.dtype}: quantised checkpoints are not implemented")
     return tensor.to(device=device, dtype=dtype)
