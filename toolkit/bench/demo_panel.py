@@ -24,7 +24,7 @@ def panel(record: Mapping[str, Any], width: int, number: str) -> Panel:
     table = Table.grid(padding=(0, 1))
     for justify in ("left", "left", "left", "right"):
         table.add_column(justify=justify, no_wrap=justify == "right", overflow="fold")
-    shown = compact(greedy["value"]) if greedy["valid"] else greedy["text"] + " [cut off]"
+    shown = compact(greedy["value"]) if greedy["valid"] else greedy["text"] + " (cut off or not valid)"
     table.add_row("greedy", mark(greedy["right"]), escape(shown), f"{greedy['sum_logprob']:.2f}")
     if not beam["valid"]:
         table.add_row(f"beam {width}", mark(False), "no valid answer", "")

@@ -10,7 +10,10 @@ replay), and the allowed ids come as a tensor (a list of 49,000 ints would cost 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +25,12 @@ class TransformersPeer:
     """A causal model of a local folder; `decode` runs greedy (width 1) or transformers' beam search with its own defaults."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
-        try:
-            from transformers import AutoModelForCausalLM
-        except ImportError as error:
-            raise MissingExtraError("transformers", "cpu") from error
         import torch
 
+        transformers = load_transformers()
         if not (folder / "config.json").is_file():
             raise InputError(f"{folder} is not a model folder: config.json is absent", hint="toolkit model pull smollm2")
-        loaded = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32, local_files_only=True)
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32, local_files_only=True)
         self.model: Any = loaded.eval()
         self.tokenizer = tokenizer
 
@@ -54,6 +54,30 @@ class TransformersPeer:
                 **beam,
             )
         return trim(out[0, len(prompt) :].tolist(), self.tokenizer.eos_ids)
+
+
+def load_transformers() -> Any:
+    """Import transformers; MissingExtraError where it is absent.
+
+    A torchvision that was built for another torch (PyPI's beside a CPU torch) fails while it is imported, and every model
+    class with it: transformers is then told that there is none, which text needs not.
+    """
+    broken = False
+    if find_spec("transformers") is None:
+        raise MissingExtraError("transformers", "cpu")
+    if "transformers" not in sys.modules and find_spec("torchvision") is not None:
+        try:
+            import_module("torchvision")
+        except (RuntimeError, ImportError):
+            broken = True
+            sys.modules["torchvision"] = None  # type: ignore[assignment]  # find_spec then says: not installed
+    try:
+        transformers = import_module("transformers")
+        transformers.utils.is_torchvision_available()  # remembers its first answer
+    finally:
+        if broken:
+            del sys.modules["torchvision"]
+    return transformers
 
 
 def allowed_ids(compiled: CompiledGrammar, tokenizer: Tokenizer, prompt_len: int) -> Callable[[int, Any], Any]:
