@@ -13,6 +13,7 @@ from toolkit.schema.document import (
     load_schema,
     subschemas,
 )
+from toolkit.schema.pattern import SEARCH_SECONDS, PatternError, Searcher, compile_pattern, compile_regex
 from toolkit.schema.reader import MAX_CHARS, MAX_DEPTH, MAX_DIGITS, Span, escape_pointer, parse_json, read_spans
 
 __all__ = [
@@ -20,10 +21,15 @@ __all__ = [
     "MAX_CHARS",
     "MAX_DEPTH",
     "MAX_DIGITS",
+    "SEARCH_SECONDS",
     "Draft",
+    "PatternError",
+    "Searcher",
     "Span",
     "bundled",
     "check_schema",
+    "compile_pattern",
+    "compile_regex",
     "draft_of",
     "escape_pointer",
     "load_schema",

@@ -23,6 +23,7 @@ from referencing.jsonschema import specification_with
 
 from toolkit.contracts import Json
 from toolkit.errors import SchemaError, UsageError
+from toolkit.schema.pattern import PatternError, compile_pattern
 from toolkit.schema.reader import escape_pointer, parse_json
 
 MAX_SUBSCHEMAS = 20_000
@@ -128,6 +129,7 @@ def check_schema(schema: Json) -> None:
         if count >= MAX_SUBSCHEMAS:
             raise SchemaError(f"the schema has more than {MAX_SUBSCHEMAS} subschemas", hint="split it")
     _check_form(schema, draft)
+    _check_patterns(schema)
     _check_refs(schema)
 
 
@@ -142,6 +144,18 @@ def _check_form(schema: Json, draft: Draft) -> None:
         path = "".join(f"/{escape_pointer(key)}" for key in error.absolute_path)
         keyword = next((str(key) for key in reversed(error.absolute_path) if isinstance(key, str)), "")
         raise SchemaError(f"schema at {path or 'the root'}: {error.message[:300]}", path=path, keyword=keyword)
+
+
+def _check_patterns(schema: Json) -> None:
+    for pointer, each in subschemas(schema):
+        for keyword in ("pattern", "patternProperties") if isinstance(each, dict) else ():
+            patterns = [each[keyword]] if isinstance(each.get(keyword), str) else each.get(keyword, ())
+            for pattern in patterns:
+                try:
+                    compile_pattern(pattern)
+                except PatternError as error:
+                    path = f"{pointer}/{keyword}"
+                    raise SchemaError(f"schema at {path}: {error}", path=path, keyword=keyword) from None
 
 
 def bundled(schema: Json) -> referencing.Registry[Any]:

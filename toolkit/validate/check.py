@@ -1,0 +1,130 @@
+"""Check: is this text acceptable? The last word over every hypothesis, whatever the mask allowed.
+
+In: a `Grammar` once, then texts.   Out: `Report`: the parsed value and every violation, as records.
+Knows nothing about: tokens, masks, engines.
+Invariants: never raises over a text and never hangs: what could not be decided in time is a violation; at most
+`max_violations` are reported and every shown value is cut to `SHOWN` characters.
+Source: jsonschema (drafts 4 to 2020-12, formats asserted, references local), then pydantic where a Python type stands behind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from toolkit.contracts import Grammar, Json, Report, Violation
+from toolkit.errors import InputError, SchemaError
+from toolkit.schema import PatternError, check_schema, compile_regex, escape_pointer, parse_json
+from toolkit.validate.judge import SHOWN, SchemaJudge, shown
+
+CHECK_SECONDS = 1.0
+
+
+class Validator:
+    """Judge of one grammar's texts. Thread-safe.
+
+    Raises SchemaError where the grammar's own source is at fault. A `lark` grammar has no judge but its matcher: here every
+    text is valid, and its value is the text.
+    """
+
+    def __init__(self, grammar: Grammar, *, seconds: float = CHECK_SECONDS, max_violations: int = 32) -> None:
+        self._seconds = seconds
+        self._most = max_violations
+        self._grammar = grammar
+        judges = {"json_schema": self._json_schema, "regex": self._regex, "choices": self._choices, "lark": self._lark}
+        self._judge: Callable[[str], Report] = judges[grammar.kind]()
+
+    def check(self, text: str) -> Report:
+        """The verdict over one text."""
+        return self._judge(text)
+
+    def _json_schema(self) -> Callable[[str], Report]:
+        schema = _source(self._grammar)
+        check_schema(schema)
+        judge = SchemaJudge(schema, self._seconds)
+        python_type = self._grammar.python_type
+        typed = None if python_type is None else _TypeJudge(python_type)
+
+        def check(text: str) -> Report:
+            try:
+                value = parse_json(text)
+            except InputError as error:
+                return Report(None, (Violation("", "json", "one JSON value", shown(text), error.message),))
+            violations = tuple(judge.violations(value, self._most))
+            if not violations and typed is not None:
+                violations = tuple(islice(typed.violations(text, value), self._most))
+            return Report(value, violations)
+
+        return check
+
+    def _regex(self) -> Callable[[str], Report]:
+        source = self._grammar.source
+        try:
+            pattern = compile_regex(source)
+        except PatternError as error:
+            raise SchemaError(str(error), keyword="regex") from None
+
+        def check(text: str) -> Report:
+            try:
+                why = "" if pattern.fullmatch(text, timeout=self._seconds) else "the text does not match as a whole"
+            except TimeoutError:
+                why = f"not decided within {self._seconds} s"
+            return Report(text, (Violation("", "regex", shown(source), shown(text), why),) if why else ())
+
+        return check
+
+    def _choices(self) -> Callable[[str], Report]:
+        choices = _source(self._grammar)
+        if not isinstance(choices, list) or not choices or not all(isinstance(each, str) for each in choices):
+            raise SchemaError("choices must be a JSON list of at least one string", keyword="choices")
+        allowed, expected = frozenset(choices), shown(choices)
+
+        def check(text: str) -> Report:
+            if text in allowed:
+                return Report(text)
+            return Report(text, (Violation("", "choices", expected, shown(text), "the text is none of the choices"),))
+
+        return check
+
+    def _lark(self) -> Callable[[str], Report]:
+        return Report
+
+
+def _source(grammar: Grammar) -> Json:
+    try:
+        return parse_json(grammar.source)
+    except InputError as error:
+        raise SchemaError(f"the {grammar.kind} is not JSON: {error.message}", keyword=grammar.kind) from None
+
+
+class _TypeJudge:
+    """What pydantic says about a text that the schema already allows: validators, constraints, Python types."""
+
+    def __init__(self, python_type: Any) -> None:
+        from pydantic import TypeAdapter
+
+        self._adapter: TypeAdapter[Any] = TypeAdapter(python_type)
+
+    def violations(self, text: str, value: Json) -> Iterator[Violation]:
+        from pydantic import ValidationError
+
+        try:
+            self._adapter.validate_json(text)
+        except ValidationError as error:
+            for each in error.errors(include_url=False, include_context=False):
+                path = "".join(f"/{escape_pointer(key)}" for key in each["loc"])
+                yield Violation(path, each["type"], each["msg"][:SHOWN], shown(_json_of(each["input"])), each["msg"][:SHOWN])
+        except Exception as error:  # a validator of the user's model may raise anything
+            yield Violation(
+                "", type(error).__name__, "a value that the type's own validators take", shown(value), str(error)[:SHOWN]
+            )
+
+
+def _json_of(value: object) -> Json:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return repr(value)
+    return value

@@ -1,0 +1,48 @@
+"""Formats: what `format` asserts about a string.
+
+In: a format's name and a string.   Out: a checker for `jsonschema`, which knows the published formats of draft 2020-12.
+Knows nothing about: schemas.
+Invariants: every check is bounded in time; an unknown format asserts nothing, as the specification asks.
+Source: JSON Schema validation 7.3; the library's checks, save `email` (it only looks for an @) and `regex` (it can crash).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import jsonschema
+
+from toolkit.schema import PatternError, compile_pattern
+
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_QUOTED = r'"(?:[ !#-\[\]-~]|\\[ -~])*"'
+_EMAIL = re.compile(rf"(?:{_ATOM}(?:\.{_ATOM})*+|{_QUOTED})@(?:{_LABEL}(?:\.{_LABEL})*+|\[[0-9A-Za-z:.]+\])")  # RFC 5321, 4.1.2
+MAX_CHARS = 10_000  # of a string whose format is checked
+
+
+def _email(value: object) -> bool:
+    return not isinstance(value, str) or (len(value) <= 320 and _EMAIL.fullmatch(value) is not None)
+
+
+def _regex(value: object) -> bool:
+    try:
+        return not isinstance(value, str) or bool(compile_pattern(value))
+    except PatternError:
+        return False
+
+
+def checker() -> jsonschema.FormatChecker:
+    """The format checker of this project."""
+    found = jsonschema.FormatChecker(())
+    found.checkers = {
+        name: (_bounded(check), raises)
+        for name, (check, raises) in jsonschema.Draft202012Validator.FORMAT_CHECKER.checkers.items()
+    }
+    found.checkers |= {"email": (_email, ()), "regex": (_regex, ())}
+    return found
+
+
+def _bounded(check: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: (not isinstance(value, str) or len(value) <= MAX_CHARS) and check(value)

@@ -1,0 +1,80 @@
+"""Judge: a value against a JSON Schema, in bounded time.
+
+In: a checked schema once, then values.   Out: `Violation` records, lazily.
+Knows nothing about: text, other grammar kinds.
+Invariants: never fetches, never raises over a value; a schema that is exponential on a value runs out of time and says so.
+Source: the `jsonschema` library with the keywords of `keywords.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+from jsonschema.exceptions import ValidationError, best_match
+from referencing.exceptions import Unresolvable
+
+from toolkit.contracts import Json, Violation
+from toolkit.schema import SEARCH_SECONDS, bundled, draft_of, escape_pointer
+from toolkit.validate.formats import checker
+from toolkit.validate.keywords import OVERRIDES, OutOfTime, deadline, timed
+
+SHOWN = 200
+
+
+class SchemaJudge:
+    """Judge of one schema's values. Thread-safe."""
+
+    def __init__(self, schema: Json, seconds: float) -> None:
+        draft = draft_of(schema).validator
+        known = {name: OVERRIDES.get(name, keyword) for name, keyword in draft.VALIDATORS.items()}
+        extend: Any = jsonschema.validators.extend
+        limited = extend(draft, {name: timed(keyword) for name, keyword in known.items()})
+        self._validator: Any = limited(schema, registry=bundled(schema), format_checker=checker())
+        self._seconds = seconds
+
+    def violations(self, value: Json, most: int) -> list[Violation]:
+        """Up to `most` violations, in the order of the schema."""
+        found: list[Violation] = []
+        try:
+            with deadline(self._seconds):
+                for error in self._validator.iter_errors(value):
+                    found.append(_record(error))
+                    if len(found) >= most:
+                        break
+        except OutOfTime:
+            found.append(
+                _undecided(value, f"not decided in time ({self._seconds} s for a text, {SEARCH_SECONDS} s for a pattern)")
+            )
+        except RecursionError:
+            found.append(_undecided(value, "nested too deep to be decided"))
+        except Unresolvable as error:
+            found.append(_undecided(value, f"a reference leads nowhere: {str(error)[:SHOWN]}"))
+        return found
+
+
+def shown(value: Json) -> str:
+    """A value as JSON, cut."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def _undecided(value: Json, why: str) -> Violation:
+    return Violation("", "undecided", "a verdict", shown(value), why)
+
+
+def _pointer(error: ValidationError) -> str:
+    return "".join(f"/{escape_pointer(key)}" for key in error.absolute_path)
+
+
+def _record(error: ValidationError) -> Violation:
+    message = _cut(error.message)
+    inner = best_match([error])
+    if inner is not None and inner is not error:  # of an anyOf or oneOf: the branch that came closest
+        message = f"{message}; closest: {_cut(inner.message)} at {_pointer(inner) or 'the root'}"
+    return Violation(_pointer(error), str(error.validator), shown(error.validator_value), shown(error.instance), message)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
