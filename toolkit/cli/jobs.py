@@ -44,6 +44,7 @@ BEAM_OPTIONS = ("width", "alpha", "penalty", "n", "groups", "diversity", "max_to
 @click.pass_context
 def extract(
     context: click.Context,
+    /,
     source: Path,
     out: Path,
     job_file: Path | None,

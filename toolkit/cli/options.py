@@ -110,7 +110,7 @@ def _bias(item: str) -> tuple[int, float]:
 beam_options = _group(
     _knob(BeamParams, "width", int, "Hypotheses kept at every step."),
     _knob(BeamParams, "alpha", float, "Length normalisation; 0 is the pure likelihood."),
-    _knob(BeamParams, "penalty", click.Choice(["length", "gnmt", "hf"]), "Form of the normalisation."),
+    _knob(BeamParams, "penalty", click.Choice(["length", "gnmt"]), "Form of the normalisation."),
     _knob(BeamParams, "n", int, "Hypotheses returned.  [default: the width]"),
     _knob(BeamParams, "groups", int, "Groups of a diverse beam search."),
     _knob(BeamParams, "diversity", float, "What a token costs that an earlier group took."),

@@ -83,6 +83,7 @@ class Attempt:
         if self._grammar is not None:
             return self._schema, self._grammar
         name = self._spec.schema_field
+        assert name is not None  # JobSpec: a schema or a schema field
         if name not in record.row:
             raise SchemaError(f"schema field {name!r} is missing: the record has {', '.join(sorted(record.row))}")
         schema = record.row[name]

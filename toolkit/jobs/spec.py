@@ -60,7 +60,7 @@ class JobSpec(BaseModel):
     examples: tuple[Example, ...] = ()
     width: int = 4
     alpha: float = 1.0
-    penalty: Literal["length", "gnmt", "hf"] = "length"
+    penalty: Literal["length", "gnmt"] = "length"
     groups: int = 1
     diversity: float = 0.0
     n: int | None = None
@@ -160,11 +160,11 @@ class _StrictLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError(f"alias *{self.peek_event().anchor} is not allowed in a job file")
+            raise yaml.YAMLError("an alias (*name) is not allowed in a job file")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for position, key in enumerate(keys):
             if key in keys[:position]:
                 raise yaml.YAMLError(f"key {key!r} appears twice, again on line {node.value[position][0].start_mark.line + 1}")
