@@ -1,0 +1,209 @@
+"""Backend: any engine of this toolkit as a SGLang backend.
+
+    sgl.set_default_backend(EmbeddedBackend())
+
+In: a program's text and the parameters of its next segment.   Out: text and meta info, as SGLang's interpreter wants them.
+Every segment is one request: segments of forks and of `run_batch`, whose threads run at once, are decoded together by the
+engine. A program's text is a string with the chat template's control strings in it, so they are recognised wherever they
+stand; text from outside that must not open or close a turn has to be cleaned before it is put into a program.
+An error ends the program: see `toolkit.lang.failure`. What cannot be done is refused by name.
+
+Knows nothing about: models, sampling, how beams are searched.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+from sglang.lang.backend.base_backend import BaseBackend
+from sglang.lang.chat_template import ChatTemplate
+from sglang.lang.choices import ChoicesDecision, ChoicesSamplingMethod, token_length_normalized
+from sglang.lang.interpreter import StreamExecutor
+from sglang.lang.ir import SglSamplingParams
+
+from toolkit.contracts import BeamResult, Completion, Delta, Done, Engine, Event, Failed, Json, Request
+from toolkit.errors import EngineError, UnsupportedError, UsageError
+from toolkit.lang.choices import choose
+from toolkit.lang.failure import fail
+from toolkit.lang.meta import beam_meta, completion_meta, entry
+from toolkit.lang.params import Asked, ask
+from toolkit.lang.template import NO_ROLES, check_name, end_ids, template_of
+
+Meta = dict[str, Json]
+
+
+class EmbeddedBackend(BaseBackend):
+    """A SGLang backend over `engine`, or over an embedded engine that is started when the first program runs.
+
+    `model` and further `options` are those of `toolkit.engine.embedded.EmbeddedEngine`. `chat_template` names one of SGLang's
+    templates; None takes the one that agrees with the model's own.
+    """
+
+    is_chat_model = False  # SGLang then completes text; roles are text here
+
+    def __init__(
+        self, engine: Engine | None = None, *, model: str = "smollm2", chat_template: str | None = None, **options: Any
+    ) -> None:
+        super().__init__()
+        if engine is not None and (options or model != "smollm2"):
+            raise UsageError("EmbeddedBackend takes an engine or the options to start one, not both")
+        if chat_template is not None:
+            check_name(chat_template)
+        self._engine, self._owned = engine, engine is None
+        self._options = {"model": model, **options}
+        self._template_name = chat_template
+        self._lock = threading.Lock()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, started at first use."""
+        with self._lock:
+            if self._engine is None:
+                from toolkit.engine.engine import open_engine
+
+                self._engine = open_engine("embedded", **self._options)
+            return self._engine
+
+    # What SGLang asks of a backend
+
+    def get_model_name(self) -> str:
+        """The engine's name of its model."""
+        return self.engine.capabilities.model
+
+    def get_server_info(self) -> Meta:
+        """The engine's capabilities."""
+        return asdict(self.engine.capabilities)
+
+    def get_chat_template(self) -> ChatTemplate:
+        """The template that roles are written with; SGLang asks for it while it builds an executor."""
+        try:
+            return self._template
+        except Exception:  # no engine: the first segment will raise it again, where SGLang can report it
+            return NO_ROLES
+
+    @cached_property
+    def _template(self) -> ChatTemplate:
+        return template_of(self.engine.tokenizer, name=self._template_name)
+
+    @cached_property
+    def _end_ids(self) -> tuple[int, ...]:
+        return end_ids(self._template, self.engine.tokenizer)
+
+    def flush_cache(self) -> None:
+        """Refused: an engine's prefix cache has no such verb."""
+        raise UnsupportedError("flush_cache is not supported: the engine evicts unused prefixes by itself")
+
+    def shutdown(self) -> None:
+        """Close the engine if this backend started it."""
+        if self._owned and self._engine is not None:
+            self._engine.close()
+
+    def generate(self, s: StreamExecutor, sampling_params: SglSamplingParams) -> tuple[str | list[str], Meta | list[Meta]]:
+        """Text and meta info of the next segment; lists of both where n > 1 samples are asked for."""
+        try:
+            asked = self._ask(s, sampling_params)
+            request = self._request(s, asked)
+            done = {event.index: event.result for event in self._events(request) if isinstance(event, Done)}
+            results = [done[index] for index in sorted(done)]
+            texts = [each.text for each in results]
+            metas = [self._meta(each, request, asked) for each in results]
+        except Exception as error:
+            fail(s, error)
+            raise
+        return (texts, metas) if asked.beam is None and asked.sampling.n > 1 else (texts[0], metas[0])
+
+    def generate_stream(self, s: StreamExecutor, sampling_params: SglSamplingParams) -> Iterator[tuple[str, Meta]]:
+        """Pieces of the next segment's text as they come; the last one with the whole meta info.
+
+        A piece is held until the next one or the end is there, so that the last piece and its meta info are one step:
+        SGLang's asynchronous iterator never shows meta info that comes without text. A beam search comes in one piece.
+        """
+        try:
+            asked = self._ask(s, sampling_params)
+            if asked.sampling.n > 1:
+                raise UnsupportedError(f"n = {asked.sampling.n} in a streamed program is not supported: a stream is one sample")
+            request = self._request(s, asked)
+            held, shown, tokens = "", 0, 0
+            for event in self._events(request):
+                if isinstance(event, Done):
+                    yield event.result.text[shown:], self._meta(event.result, request, asked)
+                elif isinstance(event, Delta):
+                    if held:
+                        yield held, {"id": request.id, "completion_tokens": tokens, "finish_reason": None}
+                        shown += len(held)
+                    held, tokens = event.text, tokens + len(event.token_ids)
+        except Exception as error:
+            fail(s, error)
+            raise
+
+    def select(
+        self,
+        s: StreamExecutor,
+        choices: list[str],
+        temperature: float,
+        choices_method: ChoicesSamplingMethod | None = None,
+    ) -> ChoicesDecision:
+        """The choice that is likeliest by `choices_method`."""
+        try:
+            self._check(s)
+            return choose(self.engine, s.text_, choices, temperature, choices_method or token_length_normalized)
+        except Exception as error:
+            fail(s, error)
+            raise
+
+    # From a segment to a request and back
+
+    def _ask(self, s: StreamExecutor, params: SglSamplingParams) -> Asked:
+        self._check(s)
+        return ask(params, end_ids=self._end_ids)
+
+    def _check(self, s: StreamExecutor) -> None:
+        """Refuse what the program did before this segment and this backend cannot take in."""
+        if s.images_:
+            raise UnsupportedError(
+                f"images and videos are not supported: model {self.get_model_name()} reads text only",
+                hint="leave sgl.image and sgl.video out of the program",
+            )
+        if self._template is NO_ROLES and (s.messages_ or s.cur_role):
+            raise UnsupportedError(
+                f"roles are not supported: the chat template of model {self.get_model_name()} agrees with none of SGLang's",
+                hint="name one of SGLang's, as in EmbeddedBackend(chat_template='chatml'), or write the program without roles",
+            )
+
+    def _request(self, s: StreamExecutor, asked: Asked) -> Request:
+        ids = tuple(self.engine.tokenizer.encode(s.text_, control=True))
+        name = f"sgl-{uuid.uuid4().hex[:12]}"
+        return Request(prompt=ids, id=name, sampling=asked.sampling, beam=asked.beam, grammar=asked.grammar)
+
+    def _events(self, request: Request) -> Iterator[Event]:
+        """The request's events; its failure is raised, and so is an end without a result."""
+        missing = request.sampling.n if request.beam is None else 1
+        for event in self.engine.generate([request]):
+            if isinstance(event, Failed):
+                raise event.error
+            missing -= isinstance(event, Done)
+            yield event
+        if missing:
+            raise EngineError(f"engine {self.engine.capabilities.engine} ended request {request.id} without a result")
+
+    def _meta(self, done: Completion | BeamResult, request: Request, asked: Asked) -> Meta:
+        if isinstance(done, BeamResult):
+            return beam_meta(done, request_id=request.id)
+        tokenizer = self.engine.tokenizer if asked.logprob_text else None
+        meta = completion_meta(done, request_id=request.id, tokenizer=tokenizer)
+        if asked.input_logprobs_from is not None:
+            meta["input_token_logprobs"] = self._input_logprobs(request.prompt, asked)
+        return meta
+
+    def _input_logprobs(self, prompt: Any, asked: Asked) -> list[list[Any]]:
+        """Entries of the prompt's tokens from a position on; the first of them is null, as SGLang's server has it."""
+        start = min(asked.input_logprobs_from or 0, len(prompt) - 1)
+        rest: Sequence[int] = prompt[start + 1 :]
+        scored = self.engine.score(prompt[: start + 1], [rest])[0] if rest else []
+        tokenizer = self.engine.tokenizer if asked.logprob_text else None
+        return [entry(logprob, i, tokenizer) for logprob, i in zip([None, *scored], prompt[start:], strict=True)]

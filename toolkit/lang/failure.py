@@ -1,0 +1,84 @@
+"""Failure: what becomes of a program's executor once a segment of it has failed.
+
+SGLang runs a program's segments in a thread of their own and keeps its first error, but whoever goes on with the state
+waits forever for work that no thread will do, and a joined fork quietly lacks the variables of the branch that failed.
+`fail(executor, error)` closes the executor: later segments are dropped, and whatever asks for a result gets the error.
+
+    state.error()                                             returns the error
+    state["x"], get_meta_info, fork, join, text_iter          raise it
+    state.text(), state.sync()                                return what there is
+
+Knows nothing about: why the segment failed.
+"""
+
+from __future__ import annotations
+
+from queue import Queue
+from typing import Any, NoReturn
+
+from sglang.lang.interpreter import StreamExecutor
+
+
+class FailedExecutor(StreamExecutor):
+    """A StreamExecutor after its error; instances are made by `fail` out of living ones."""
+
+    def _raise(self, *_: Any, **__: Any) -> NoReturn:
+        raise self.error_
+
+    get_var = get_meta_info = fork = _raise
+
+    @property
+    def variables(self) -> Any:
+        """Raises the error: nothing may be read as if the program had come to its end."""
+        self._raise()
+
+    @property
+    def fork_start_text_pos(self) -> Any:
+        """Raises the error: a failed branch's text must not be joined."""
+        self._raise()
+
+    @property
+    def is_finished(self) -> Any:
+        """Raises the error: a stream that breaks off must not look like one that ended."""
+        self._raise()
+
+    @is_finished.setter
+    def is_finished(self, value: bool) -> None:
+        """The worker says so on its way out."""
+
+    def submit(self, expr: object) -> None:
+        """Drop the segment: no thread would run it."""
+
+    def sync(self) -> None:
+        """Nothing to wait for."""
+
+    def error(self) -> Any:
+        """The error."""
+        return self.error_
+
+    def end(self) -> None:
+        """Nothing to end: the worker has left already."""
+
+
+def fail(executor: StreamExecutor, error: Exception) -> None:
+    """Close `executor` with `error` and wake up whoever waits for it. Called in the thread that runs its segments."""
+    executor.error_ = error
+    executor.__class__ = FailedExecutor
+    if executor.use_thread:
+        _release(executor)
+    for event in (*executor.variable_event.values(), *(executor.stream_var_event or {}).values()):
+        event.set()
+    if executor.stream_text_event is not None:
+        executor.stream_text_event.set()
+
+
+def _release(executor: StreamExecutor) -> None:
+    """Let go of those who wait for the queue: SGLang does so only after a warning, which may be an error itself.
+
+    The worker, on its way out, counts down the queue that it then finds: one with the segment at hand.
+    """
+    waited_for, executor.queue = executor.queue, Queue()
+    executor.queue.unfinished_tasks = 1
+    with waited_for.all_tasks_done:
+        waited_for.unfinished_tasks = 0
+        waited_for.all_tasks_done.notify_all()
