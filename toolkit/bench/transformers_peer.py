@@ -30,6 +30,7 @@ class TransformersPeer:
         transformers = load_transformers()
         if not (folder / "config.json").is_file():
             raise InputError(f"{folder} is not a model folder: config.json is absent", hint="toolkit model pull smollm2")
+        transformers.utils.logging.disable_progress_bar()  # this package draws its own
         loaded = transformers.AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32, local_files_only=True)
         self.model: Any = loaded.eval()
         self.tokenizer = tokenizer
