@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -20,7 +21,21 @@ INTERRUPTED = 130
 READER_GONE = 141
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _ReaderGoneError(Exception):
+    """stdout was closed at the other end; click would turn that into exit code 1, which is a verdict here."""
+
+
+class _App(click.Group):
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            result = super().invoke(context)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise _ReaderGoneError from None
+        return result
+
+
+@click.group(cls=_App, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="sgl-toolkit", prog_name="toolkit")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.pass_context
@@ -44,9 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags: dict[str, bool] = {}
     try:
         code = toolkit.main(args=None if argv is None else list(argv), prog_name="toolkit", standalone_mode=False, obj=flags)
-        sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except BrokenPipeError:
+    except _ReaderGoneError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains once more at exit
         return READER_GONE
     except (KeyboardInterrupt, click.Abort):

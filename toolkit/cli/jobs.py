@@ -63,8 +63,12 @@ def extract(
 
     job = prepare(source, _spec(context, job_file, options))
     check_out(job, out, resume=resume)
-    with opened(options) as engine, progress(console()) as on_progress:
-        summary = run_job(job, out, engine, resume=resume, in_flight=in_flight, on_progress=on_progress)
+    try:
+        with opened(options) as engine, progress(console()) as on_progress:
+            summary = run_job(job, out, engine, resume=resume, in_flight=in_flight, on_progress=on_progress)
+    except KeyboardInterrupt:
+        click.echo(f"stopped: what is in {out} stays, --resume goes on", err=True)
+        raise
     console().print(_table(summary, out))
     if as_json:
         emit({**summary.fields(), "out": str(out)})

@@ -1,0 +1,125 @@
+"""The store: what is on the disk after any way of stopping."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolkit.errors import InputError, UsageError
+from toolkit.jobs.store import Store, errors_path, manifest_path, open_store
+
+TERMS = {"input": {"records": 4}, "job": {"width": 4}}
+
+
+def filled(out: Path) -> None:
+    with open_store(out, TERMS, resume=False) as store:
+        store.add({"id": "a"})
+        store.fail({"id": "b", "stage": "decode"})
+        store.add({"id": "c"})
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def resumed(out: Path, terms: dict[str, Any] = TERMS) -> Store:
+    return open_store(out, terms, resume=True)
+
+
+def test_lines_go_to_their_file_with_their_index(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    filled(out)
+    assert lines(out) == [{"id": "a", "index": 0}, {"id": "c", "index": 2}]
+    assert lines(errors_path(out)) == [{"id": "b", "stage": "decode", "index": 1}]
+
+
+def test_a_line_is_in_the_file_before_the_next_call(tmp_path: Path) -> None:
+    with open_store(tmp_path / "out", TERMS, resume=False) as store:
+        store.add({"id": "é\ud800"})
+        assert (tmp_path / "out").read_bytes() == '{"id":"é\\ud800","index":0}\n'.encode()
+
+
+def test_resume_goes_on_behind_the_last_line(tmp_path: Path) -> None:
+    filled(tmp_path / "out")
+    with resumed(tmp_path / "out") as store:
+        assert store.position == 3
+        assert store.failures == {"decode": 1}
+
+
+@pytest.mark.parametrize("cut", range(1, len('{"id":"c","index":2}\n') + 1))
+def test_a_line_torn_anywhere_is_cut_off_and_written_again(tmp_path: Path, cut: int) -> None:
+    out = tmp_path / "out"
+    filled(out)
+    os.truncate(out, out.stat().st_size - cut)
+    with resumed(out) as store:
+        assert store.position == 2
+        store.add({"id": "c"})
+    assert [line["id"] for line in lines(out)] == ["a", "c"]
+
+
+def test_lines_behind_a_lost_one_are_written_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    filled(out)
+    errors_path(out).write_bytes(b"")
+    with resumed(out) as store:
+        assert store.position == 1
+    assert [line["id"] for line in lines(out)] == ["a"]
+
+
+def test_a_torn_manifest_is_none(tmp_path: Path) -> None:
+    manifest_path(tmp_path / "out").write_text('{"format":')
+    with resumed(tmp_path / "out") as store:
+        assert store.position == 0
+    assert len(lines(manifest_path(tmp_path / "out"))) == 1
+
+
+def test_resume_of_nothing_begins(tmp_path: Path) -> None:
+    with resumed(tmp_path / "out") as store:
+        assert store.position == 0
+
+
+@pytest.mark.parametrize("name", ["out", "out.errors.jsonl", "out.job.json"])
+def test_an_output_that_exists_is_refused_without_resume(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("")
+    with pytest.raises(UsageError, match=r"exists .*--resume"):
+        open_store(tmp_path / "out", TERMS, resume=False)
+
+
+def test_resume_under_other_terms_is_refused_and_names_them(tmp_path: Path) -> None:
+    filled(tmp_path / "out")
+    with pytest.raises(UsageError, match=r"another job: input\.records: 4 -> 5; job\.width: 4 -> 8"):
+        resumed(tmp_path / "out", {"input": {"records": 5}, "job": {"width": 8}})
+
+
+def test_a_file_that_no_job_wrote_is_never_appended_to(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("precious\n")
+    with pytest.raises(UsageError, match="no job wrote it"):
+        resumed(tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "precious\n"
+    assert not manifest_path(tmp_path / "out").exists()
+
+
+def test_a_foreign_line_inside_is_reported_with_its_number(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    filled(out)
+    out.write_text("precious\n" + out.read_text())
+    with pytest.raises(InputError, match="out:1 was not written by a job"):
+        resumed(out)
+
+
+def test_two_writers_exclude_each_other(tmp_path: Path) -> None:
+    with open_store(tmp_path / "out", TERMS, resume=False), pytest.raises(UsageError, match="being written by another"):
+        resumed(tmp_path / "out")
+    with resumed(tmp_path / "out") as store:
+        assert store.position == 0
+
+
+def test_a_missing_folder_and_a_folder_as_output_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        open_store(tmp_path / "no" / "out", TERMS, resume=False)
+    with pytest.raises(UsageError, match="is a folder"):
+        open_store(tmp_path, TERMS, resume=True)

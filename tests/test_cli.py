@@ -1,0 +1,230 @@
+"""The command line: exit codes, what goes to which stream, and the promised fields, with the random tiny model."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toolkit
+from toolkit.cli import main
+from toolkit.errors import EngineError, InputError, ToolkitError, UsageError
+
+TINY = ("--model", "tiny", "--kv-blocks", "256")
+SCHEMA = {
+    "type": "object",
+    "properties": {"ok": {"type": "boolean"}, "size": {"enum": ["s", "m", "l"]}},
+    "required": ["ok", "size"],
+    "additionalProperties": False,
+}
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run one command in an empty folder that holds schemas/thing.schema.json: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "thing.schema.json").write_text(json.dumps(SCHEMA))
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(arguments)
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def last(text: str) -> Any:
+    return json.loads(text.splitlines()[-1])
+
+
+# --- ways of ending ---------------------------------------------------------------------------------------------------
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def open_engine(name: str, **options: Any) -> Any:
+        raise error
+
+    return open_engine
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (UsageError("bad width", hint="try 4"), 2, "error: bad width\nhint: try 4\n"),
+        (InputError("bad file"), 1, "error: bad file\n"),
+        (EngineError("dead"), 3, "error: dead\n"),
+        (ZeroDivisionError("oops"), 3, "error: ZeroDivisionError: oops (unexpected: toolkit --debug shows where)\n"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_every_way_of_failing_has_its_exit_code_and_one_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
+) -> None:
+    monkeypatch.setattr(toolkit, "open_engine", raising(error))
+    got, out, err = run("generate", "hello")
+    assert (got, out) == (code, "")
+    assert said in err and "Traceback" not in err
+
+
+def test_debug_shows_the_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolkit, "open_engine", raising(ZeroDivisionError("oops")))
+    code, _, err = run("--debug", "generate", "hello")
+    assert code == 3 and "Traceback" in err
+
+
+def test_every_error_class_has_an_exit_code_of_the_table() -> None:
+    def below(kind: type[ToolkitError]) -> list[type[ToolkitError]]:
+        return [kind, *(sub for child in kind.__subclasses__() for sub in below(child))]
+
+    assert {kind.exit_code for kind in below(ToolkitError)} == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nope",),
+        ("generate",),
+        ("generate", "hello", "--nope"),
+        ("generate", "hello", "--top-p", "2"),
+        ("generate", "hello", "--logit-bias", "x"),
+        ("generate", "hello", "--raw", "--system", "s"),
+        ("generate", "@missing.txt"),
+        ("generate", "hello", "--regex", "a", "--choice", "b"),
+        ("generate", "hello", "--engine", "nope"),
+        ("generate", "hello", "--engine", "http://localhost:1"),
+        ("generate", "hello", "--model", "no-such-model"),
+        ("beam", "hello", "--schema", "no-such-schema"),
+        ("beam", "hello", "--schema", "thing", "--width", "0"),
+        ("validate", "missing.json", "--schema", "thing"),
+        ("extract", "missing.jsonl", "--schema", "thing", "--out", "o"),
+        ("run", "no-such-program", *TINY),
+        ("model", "show", "no-such-model"),
+        ("demo", "--limit", "0"),
+    ],
+)
+def test_a_wrong_call_is_exit_code_2_with_nothing_on_stdout(run: Run, arguments: tuple[str, ...]) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert err and "Traceback" not in err
+
+
+def test_no_command_prints_help() -> None:
+    assert main([]) == 2
+
+
+def test_a_reader_that_went_away_ends_the_command_quietly(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "v.json").write_text('{"ok": true, "size": "s"}')
+    command = [sys.executable, "-m", "toolkit", "validate", "v.json", "--schema", "thing", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as process:
+        assert process.stdout and process.stderr
+        process.stdout.close()
+        err = process.stderr.read()
+    assert process.returncode == 141
+    assert b"Traceback" not in err and b"Exception" not in err
+
+
+# --- validate ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_valid_document_is_exit_code_0(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "v.json").write_text('{"ok": true, "size": "s"}')
+    code, out, _ = run("validate", "v.json", "--schema", "thing", "--json")
+    assert code == 0
+    assert last(out) == {"valid": True, "violations": []}
+
+
+def test_an_invalid_document_is_exit_code_1_with_every_violation(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "v.json").write_text('{"ok": 1, "size": "xl"}')
+    code, out, err = run("validate", "v.json", "--schema", "thing", "--json")
+    found = last(out)
+    assert code == 1 and found["valid"] is False
+    assert {item["path"] for item in found["violations"]} == {"/ok", "/size"}
+    assert all(item.keys() == {"path", "keyword", "expected", "found", "message"} for item in found["violations"])
+    assert "/size" in err
+
+
+def test_validate_reads_stdin_and_a_text_that_is_no_json_is_invalid(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"ok": true')))
+    code, out, _ = run("validate", "-", "--schema", "thing", "--json")
+    assert code == 1 and last(out)["valid"] is False
+
+
+# --- generate ---------------------------------------------------------------------------------------------------------
+
+
+def test_generate_streams_the_text_that_json_reports(run: Run) -> None:
+    arguments = ("generate", "hello", *TINY, "--max-tokens", "12", "--temperature", "1", "--seed", "3", "--ignore-eos")
+    code, out, _ = run(*arguments)
+    assert code == 0
+    code, as_json, _ = run(*arguments, "--json")
+    found = last(as_json)
+    assert as_json.count("\n") == 1
+    assert found["text"] + "\n" == out
+    assert len(found["token_ids"]) == 12 == found["usage"]["output_tokens"]
+    assert {"input_tokens", "output_tokens", "passes", "proposed", "accepted", "accepted_by_position"} <= found["usage"].keys()
+    assert {"ttft_s", "e2e_s", "decode_tok_s"} <= found["timing"].keys()
+
+
+def test_several_samples_are_all_reported(run: Run) -> None:
+    arguments = ("generate", "hello", *TINY, "--max-tokens", "4", "--temperature", "1", "--seed", "3", "--n", "3")
+    code, out, _ = run(*arguments, "--json")
+    found = last(out)
+    assert code == 0 and len(found["samples"]) == 3
+    assert found["samples"][0]["text"] == found["text"]
+
+
+def test_a_constrained_text_is_checked_and_a_cut_one_is_exit_code_1(run: Run) -> None:
+    code, out, _ = run("generate", "hello", *TINY, "--schema", "thing", "--json")
+    found = last(out)
+    assert code == 0 and found["valid"] is True and found["value"].keys() == {"ok", "size"}
+    code, out, err = run("generate", "hello", *TINY, "--schema", "thing", "--max-tokens", "5", "--json")
+    assert code == 1 and last(out)["valid"] is False and "NOT VALID" in err
+
+
+@pytest.mark.parametrize(
+    ("option", "allowed"), [(("--regex", "[ab]{3}"), None), (("--choice", "yes", "--choice", "no"), ("yes", "no"))]
+)
+def test_regex_and_choices_constrain_too(run: Run, option: tuple[str, ...], allowed: tuple[str, ...] | None) -> None:
+    code, out, _ = run("generate", "hello", *TINY, *option)
+    assert code == 0
+    assert out.strip() in allowed if allowed else set(out.strip()) <= {"a", "b"} and len(out.strip()) == 3
+
+
+def test_a_prompt_can_come_from_a_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text("hello")
+    arguments = (*TINY, "--max-tokens", "4", "--raw")
+    assert run("generate", "@p.txt", *arguments)[1] == run("generate", "hello", *arguments)[1]
+
+
+# --- beam -------------------------------------------------------------------------------------------------------------
+
+
+def test_beam_prints_the_value_and_with_json_every_promised_field(run: Run) -> None:
+    arguments = ("beam", "hello", "--schema", "thing", "--width", "3", "--alpha", "0", *TINY)
+    code, out, err = run(*arguments)
+    assert code == 0 and "confidence" in err
+    code, as_json, _ = run(*arguments, "--json")
+    found = last(as_json)
+    assert found["value"] == last(out)
+    assert {"value", "valid", "score", "alternatives", "confidence", "confidence_detail", "usage", "timing"} <= found.keys()
+    assert len(found["alternatives"]) == 3
+    assert all({"value", "score", "sum_logprob", "valid"} <= item.keys() for item in found["alternatives"])
+    assert set(found["confidence"]) >= {"/ok", "/size"}
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_store_lists_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLKIT_CACHE", str(tmp_path / "cache"))
+    assert run("model", "list")[:2] == (0, "")
+    assert last(run("model", "list", "--json")[1]) == {"models": []}
