@@ -33,6 +33,11 @@ class FailedExecutor(StreamExecutor):
         self._raise()
 
     @property
+    def meta_info(self) -> Any:
+        """Raises the error, also in whoever waited for a segment while it failed."""
+        self._raise()
+
+    @property
     def fork_start_text_pos(self) -> Any:
         """Raises the error: a failed branch's text must not be joined."""
         self._raise()

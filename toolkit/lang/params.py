@@ -17,7 +17,9 @@ from sglang.lang.ir import REGEX_BOOL, REGEX_FLOAT, REGEX_INT, REGEX_STR, SglSam
 
 from toolkit.contracts import BeamParams, Grammar, SamplingParams, require
 from toolkit.errors import UnsupportedError, UsageError
+from toolkit.grammar.types import grammar_of
 from toolkit.lang.segments import Segment
+from toolkit.schema import parse_json
 
 GREEDY_BELOW = 1e-6  # SGLang's server takes a smaller temperature as greedy
 NUMBER_ENDS = (" ", "\n")  # a number ends where white space begins
@@ -105,22 +107,14 @@ def _grammar(params: SglSamplingParams) -> tuple[Grammar | None, tuple[str, ...]
         name = params.dtype.__name__ if isinstance(params.dtype, type) else params.dtype
         require(name in DTYPES, "dtype", params.dtype, "int, float, str or bool, as a type or by name")
         regex, stop = DTYPES[name]
-        return Grammar("regex", regex), stop
+        return grammar_of(regex, kind="regex"), stop
     if params.regex is not None:
         require(isinstance(params.regex, str), "regex", params.regex, "a string")
-        return Grammar("regex", params.regex), ()
+        return grammar_of(params.regex, kind="regex"), ()
     if params.json_schema is not None:
         require(isinstance(params.json_schema, str), "json_schema", params.json_schema, "the schema as JSON text")
-        return schema_grammar(params.json_schema), ()
+        return grammar_of(parse_json(params.json_schema), kind="json_schema"), ()
     return None, ()
-
-
-def schema_grammar(text: str) -> Grammar:
-    """The grammar of a JSON Schema given as JSON text; InputError or SchemaError where it is none."""
-    from toolkit.grammar.types import grammar_of
-    from toolkit.schema import parse_json
-
-    return grammar_of(parse_json(text), kind="json_schema")
 
 
 def _logprobs(params: SglSamplingParams) -> tuple[int | None, int | None]:

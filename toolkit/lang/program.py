@@ -31,9 +31,12 @@ from types import ModuleType
 import sglang as sgl
 from sglang.lang.global_config import global_config
 
-from toolkit.contracts import Engine, Grammar, Json
+from toolkit.contracts import Engine, Json
 from toolkit.errors import InputError, UsageError
+from toolkit.grammar.types import grammar_of
 from toolkit.lang.backend import EmbeddedBackend
+from toolkit.schema import load_schema
+from toolkit.validate.check import Validator
 
 FOLDER = "programs"
 
@@ -121,8 +124,6 @@ def _execute(path: Path) -> ModuleType:
 
 
 def _schema(module: ModuleType, path: Path) -> Json | None:
-    from toolkit.schema import load_schema
-
     name = getattr(module, "SCHEMA", None)
     return None if name is None else load_schema(name, path.parent.parent)
 
@@ -140,9 +141,6 @@ def _default_backend(engine: Engine | None) -> Iterator[None]:
 
 
 def _check(program: Program, returned: Json) -> None:
-    from toolkit.grammar.types import grammar_of
-    from toolkit.validate.check import Validator
-
     if not isinstance(returned, dict) or "value" not in returned:
         raise InputError(f"program {program.name} returned {returned!r:.200}, not an object with a value")
     try:
@@ -151,8 +149,7 @@ def _check(program: Program, returned: Json) -> None:
         raise InputError(f"program {program.name} returned what is no JSON: {error}") from None
     if program.schema is None:
         return
-    grammar: Grammar = grammar_of(program.schema, kind="json_schema")
-    report = Validator(grammar).check(json.dumps(returned["value"], ensure_ascii=False))
+    report = Validator(grammar_of(program.schema, kind="json_schema")).check(json.dumps(returned["value"], ensure_ascii=False))
     if not report.valid:
         reasons = "; ".join(f"{each.path or 'the value'}: {each.message}" for each in report.violations)
         raise InputError(f"the value of program {program.name} does not satisfy its schema: {reasons}")

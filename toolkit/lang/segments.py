@@ -23,6 +23,7 @@ from sglang.lang.ir import SglArgument, SglGen
 
 from toolkit.contracts import BeamParams, BeamResult, Grammar, Json, require
 from toolkit.errors import UnsupportedError, UsageError
+from toolkit.grammar.types import grammar_of
 from toolkit.lang.tools import Tool, tools_schema
 from toolkit.schema import load_schema
 
@@ -122,6 +123,8 @@ def result(state: ProgramState, name: str) -> BeamResult:
     UsageError if the program has no such segment, UnsupportedError if it was not decoded by this toolkit.
     """
     meta = state.get_meta_info(name)
+    if meta is None and state.error() is not None:
+        raise state.error()
     if meta is None:
         raise UsageError(f"segment {name!r} is unknown", hint=f"the program has {', '.join(_names(state)) or 'no segments'}")
     found = meta.get("beam") if isinstance(meta, dict) else None
@@ -148,15 +151,10 @@ def _language(
     named = [key for key, value in given.items() if value is not None]
     if len(named) > 1:
         raise UsageError(f"beam with {' and '.join(named)} is not allowed: give one language", hint="or none, for open text")
-    if isinstance(grammar, Grammar) or not named:
-        return grammar if isinstance(grammar, Grammar) else None
-    if grammar is not None:
-        return Grammar("lark", grammar)
+    if schema is not None:
+        return grammar_of(load_schema(schema) if isinstance(schema, str) else schema)
     if regex is not None:
-        return Grammar("regex", regex.pattern if isinstance(regex, re.Pattern) else regex)
-    from toolkit.grammar.types import grammar_of
-
+        return grammar_of(regex, kind="regex")
     if choices is not None:
-        require(isinstance(choices, list | tuple), "choices", choices, "a list of strings")
-        return grammar_of(list(choices), kind="choices")
-    return grammar_of(load_schema(schema) if isinstance(schema, str) else schema)
+        return grammar_of(choices, kind="choices")
+    return None if grammar is None else grammar if isinstance(grammar, Grammar) else grammar_of(grammar, kind="lark")

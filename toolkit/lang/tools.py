@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from toolkit.contracts import Json, require
 from toolkit.errors import SchemaError, UsageError
+from toolkit.grammar.types import grammar_of
 from toolkit.schema import check_schema, parse_json, subschemas
 
 # Keywords that may name further arguments of the same object: beside one of them "forbidden" cannot be said.
@@ -66,8 +67,6 @@ def _of_mapping(tool: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _of_function(tool: Any) -> tuple[Any, Any]:
-    from toolkit.grammar.types import grammar_of
-
     if not callable(tool) or isinstance(tool, type):
         raise UsageError(f"tool {tool!r:.200} is not allowed: a function schema or a Python function")
     return tool.__name__, parse_json(grammar_of(tool).source)
