@@ -17,7 +17,6 @@ from toolkit.contracts import (
     Json,
     Prompt,
     Request,
-    TokenLogprob,
     Usage,
 )
 from toolkit.errors import NoValidError, ToolkitError
@@ -55,6 +54,7 @@ class ScriptedEngine:
         self.tokenizer = Bytes()
         self.odd_twin = odd_twin  # a width-1 beam that gives another answer than greedy
         self.asked: list[Request] = []
+        self._known: dict[tuple[int, ...], float] = {}  # log-probability of a greedy answer
 
     @property
     def capabilities(self) -> Capabilities:
@@ -74,11 +74,12 @@ class ScriptedEngine:
 
     def _greedy(self, value: Json, logprob: float) -> Completion:
         text = self._text(value)
-        ids = (*text.encode(), EOS)
         cut = isinstance(value, str) and value.startswith("\0")
+        ids = tuple(text.encode())  # as the embedded engine: no pass for an end that the grammar forces
+        self._known[(*ids, EOS)] = logprob
         return Completion(
-            text=text, token_ids=ids[:-1] if cut else ids, finish_reason="length" if cut else "grammar",
-            logprobs=(TokenLogprob(ids[0], logprob),), usage=Usage(passes=4, rows=4, input_tokens=10, cached_tokens=5),
+            text=text, token_ids=ids, finish_reason="length" if cut else "grammar",
+            usage=Usage(passes=4, rows=4, input_tokens=10, cached_tokens=5),
         )  # fmt: skip
 
     def _beam(self, request: Request, ranked: list[tuple[Json, float]]) -> Event:
@@ -112,7 +113,7 @@ class ScriptedEngine:
         return json.dumps(value, separators=(",", ":"))
 
     def score(self, prompt: Prompt, continuations: Sequence[Sequence[int]]) -> list[list[float]]:
-        return [[-0.1] * len(continuation) for continuation in continuations]
+        return [[self._known.get(tuple(ids), -9.0)] for ids in continuations]
 
     def cancel(self, request_id: str) -> None:
         raise ToolkitError("the script cannot be cancelled")

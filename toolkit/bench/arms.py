@@ -23,10 +23,9 @@ from toolkit.contracts import (
     Engine,
     Failed,
     Grammar,
+    Prompt,
     Request,
     SamplingParams,
-    Timing,
-    Usage,
 )
 from toolkit.errors import EngineError, NoValidError, ToolkitError, UsageError
 
@@ -41,7 +40,7 @@ class Setting:
 
     def request(self, item: Item, max_tokens: int) -> Request:
         beam = BeamParams(width=self.width, alpha=self.alpha, max_tokens=max_tokens) if self.width else None
-        sampling = SamplingParams(max_tokens=max_tokens, logprobs=0)
+        sampling = SamplingParams(max_tokens=max_tokens)
         return Request(prompt=item.prompt, id=item.id, grammar=grammar(item), beam=beam, sampling=sampling)
 
 
@@ -71,7 +70,10 @@ def grammar(item: Item) -> Grammar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One item under one setting. `delivered`: the engine gave an answer as valid; `checked`: the validator agrees."""
+    """One item under one setting; `token_ids` without end tokens.
+
+    `delivered`: the engine gave an answer as valid; `checked`: the validator agrees.
+    """
 
     id: str
     setting: str
@@ -104,16 +106,36 @@ def run_chunk(engine: Engine, task: Task, setting: Setting, items: Sequence[Item
     ended = {event.request_id: event for event in events}
     if absent := [item.id for item in items if item.id not in ended]:
         raise EngineError(f"the engine ended without a result for {absent[0]} under {setting.name}")
-    return [_outcome(task, setting, item, ended[item.id], seconds) for item in items]
+    return [_outcome(engine, task, setting, item, ended[item.id], seconds) for item in items]
 
 
-def _outcome(task: Task, setting: Setting, item: Item, event: Done | Failed, seconds: float) -> Outcome:
+def whole_logprob(engine: Engine, prompt: Prompt, result: Completion) -> float:
+    """Log-probability of a greedy answer with its end token, as beams count it. It is scored afterwards, outside of the
+    measured time: plain decoding spends no pass on an end that the grammar forces (of several end tokens the likeliest counts)."""
+    ids, ends = result.token_ids, engine.tokenizer.eos_ids
+    lines = [ids] if ids and ids[-1] in ends else [(*ids, end) for end in ends]
+    return max(sum(scores) for scores in engine.score(prompt, lines))
+
+
+def without_end(ids: Sequence[int], ends: Sequence[int]) -> tuple[int, ...]:
+    """Ids without end tokens: whether one was written is no difference between two answers."""
+    return tuple(token for token in ids if token not in ends)
+
+
+def _outcome(engine: Engine, task: Task, setting: Setting, item: Item, event: Done | Failed, seconds: float) -> Outcome:
     if isinstance(event, Failed):
         return _failed(task, setting, item, event.error, seconds)
     result = event.result
+    ends = engine.tokenizer.eos_ids
     if isinstance(result, BeamResult):
-        return _of_beam(task, setting, item, result, seconds)
-    return _of_completion(task, setting, item, result, seconds)
+        best = next(h for h in result.alternatives if h.valid)
+        top = any(task.judge(item.gold, h.value).exact for h in result.alternatives if h.valid)
+        ids = without_end(best.token_ids, ends)
+        return _answered(task, setting, item, result, ids, len(best.token_ids), result.sum_logprob, seconds, top)
+    cut = "cut off at max_tokens" if result.finish_reason == "length" else ""
+    total = None if cut else whole_logprob(engine, item.prompt, result)
+    ids = without_end(result.token_ids, ends)
+    return _answered(task, setting, item, result, ids, len(result.token_ids), total, seconds, None, cut)
 
 
 def _failed(task: Task, setting: Setting, item: Item, error: ToolkitError, seconds: float) -> Outcome:
@@ -126,33 +148,19 @@ def _failed(task: Task, setting: Setting, item: Item, error: ToolkitError, secon
     )  # fmt: skip
 
 
-def _of_beam(task: Task, setting: Setting, item: Item, result: BeamResult, seconds: float) -> Outcome:
-    best = next(h for h in result.alternatives if h.valid)
-    top = any(task.judge(item.gold, h.value).exact for h in result.alternatives if h.valid)
-    return _answered(
-        task, setting, item, result.text, best.token_ids, result.sum_logprob, result.usage, result.timing, seconds, top
-    )
-
-
-def _of_completion(task: Task, setting: Setting, item: Item, result: Completion, seconds: float) -> Outcome:
-    total = sum(entry.logprob for entry in result.logprobs)
-    cut = "cut off at max_tokens" if result.finish_reason == "length" else ""
-    return _answered(task, setting, item, result.text, result.token_ids, total, result.usage, result.timing, seconds, None, cut)
-
-
 def _answered(
-    task: Task, setting: Setting, item: Item, text: str, ids: tuple[int, ...], logprob: float,
-    usage: Usage, timing: Timing, seconds: float, top: bool | None, cut: str = "",
+    task: Task, setting: Setting, item: Item, result: BeamResult | Completion, ids: tuple[int, ...], tokens: int,
+    logprob: float | None, seconds: float, top: bool | None, cut: str = "",
 ) -> Outcome:  # fmt: skip
     from toolkit.validate.check import Validator
 
-    report = Validator(grammar(item)).check(text)
+    report = Validator(grammar(item)).check(result.text)
     error = cut or "; ".join(violation.message for violation in report.violations[:3])
     counts = task.judge(item.gold, report.value if report.valid else None)
     return Outcome(
-        id=item.id, setting=setting.name, text=text, token_ids=ids, delivered=not cut, checked=report.valid, error=error,
+        id=item.id, setting=setting.name, text=result.text, token_ids=ids, delivered=not cut, checked=report.valid, error=error,
         exact=counts.exact, top_exact=counts.exact if top is None else top,
         right=counts.right, wrong=counts.wrong, missed=counts.missed, sum_logprob=logprob,
-        tokens=len(ids), passes=usage.passes, rows=usage.rows, cached=usage.cached_tokens,
-        seconds=seconds, ttft_s=timing.ttft_s, decode_tok_s=timing.decode_tok_s,
+        tokens=tokens, passes=result.usage.passes, rows=result.usage.rows, cached=result.usage.cached_tokens,
+        seconds=seconds, ttft_s=result.timing.ttft_s, decode_tok_s=result.timing.decode_tok_s,
     )  # fmt: skip

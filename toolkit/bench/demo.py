@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from toolkit.bench import bfcl
-from toolkit.bench.arms import grammar
+from toolkit.bench.arms import grammar, whole_logprob
 from toolkit.bench.card import card, line
 from toolkit.bench.demo_panel import closing, panel
 from toolkit.bench.task import Item, Task
@@ -71,7 +71,7 @@ def spread(task: Task, limit: int) -> list[Item]:
 
 def answer(engine: Engine, task: Task, item: Item) -> dict[str, Any]:
     """Both answers of one request as data."""
-    rules, sampling = grammar(item), SamplingParams(max_tokens=task.max_tokens, logprobs=0)
+    rules, sampling = grammar(item), SamplingParams(max_tokens=task.max_tokens)
     beam = BeamParams(width=WIDTH, alpha=ALPHA, max_tokens=task.max_tokens)
     requests = [
         Request(prompt=item.prompt, id="greedy", grammar=rules, sampling=sampling),
@@ -84,12 +84,12 @@ def answer(engine: Engine, task: Task, item: Item) -> dict[str, Any]:
         "id": item.id,
         "text": item.text,
         "schema": item.schema,
-        "greedy": _greedy(task, item, ended["greedy"]),
+        "greedy": _greedy(engine, task, item, ended["greedy"]),
         "beam": _beam(task, item, ended["beam"]),
     }
 
 
-def _greedy(task: Task, item: Item, event: Done | Failed) -> dict[str, Any]:
+def _greedy(engine: Engine, task: Task, item: Item, event: Done | Failed) -> dict[str, Any]:
     if isinstance(event, Failed):
         raise event.error
     from toolkit.validate.check import Validator
@@ -103,7 +103,7 @@ def _greedy(task: Task, item: Item, event: Done | Failed) -> dict[str, Any]:
         "value": report.value,
         "valid": report.valid,
         "right": report.valid and task.judge(item.gold, report.value).exact,
-        "sum_logprob": sum(entry.logprob for entry in result.logprobs),
+        "sum_logprob": whole_logprob(engine, item.prompt, result) if report.valid else None,
     }
 
 

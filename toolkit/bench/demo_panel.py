@@ -25,7 +25,7 @@ def panel(record: Mapping[str, Any], width: int, number: str) -> Panel:
     for justify in ("left", "left", "left", "right"):
         table.add_column(justify=justify, no_wrap=justify == "right", overflow="fold")
     shown = compact(greedy["value"]) if greedy["valid"] else greedy["text"] + " (cut off or not valid)"
-    table.add_row("greedy", mark(greedy["right"]), escape(shown), f"{greedy['sum_logprob']:.2f}")
+    table.add_row("greedy", mark(greedy["right"]), escape(shown), f"{greedy['sum_logprob']:.2f}" if greedy["valid"] else "-")
     if not beam["valid"]:
         table.add_row(f"beam {width}", mark(False), "no valid answer", "")
     for place, hypothesis in enumerate(beam["alternatives"]):

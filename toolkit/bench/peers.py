@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import track
 
 from toolkit.bench import bfcl, peers_report
-from toolkit.bench.arms import grammar
+from toolkit.bench.arms import grammar, without_end
 from toolkit.bench.card import card
 from toolkit.bench.task import Item
 from toolkit.bench.transformers_peer import TransformersPeer
@@ -103,7 +103,7 @@ def _check(engine: Engine, ids: Sequence[int], rules: Grammar, results: dict[str
 
     greedy, beam = results["greedy"], results["beam"]
     eos = engine.tokenizer.eos_ids
-    ours, theirs = body(greedy.token_ids, eos), body(results["transformers_greedy"], eos)
+    ours, theirs = without_end(greedy.token_ids, eos), without_end(results["transformers_greedy"], eos)
     best = next(h for h in beam.alternatives if h.valid)
     other = results["transformers_beam"]
     mine, its = engine.score(ids, [best.token_ids, other])
@@ -111,7 +111,7 @@ def _check(engine: Engine, ids: Sequence[int], rules: Grammar, results: dict[str
         "greedy_equal": ours == theirs,
         "valid": Validator(rules).check(beam.text).valid
         and (greedy.finish_reason == "length" or Validator(rules).check(greedy.text).valid),
-        "beam_equal": body(best.token_ids, eos) == body(other, eos),
+        "beam_equal": without_end(best.token_ids, eos) == without_end(other, eos),
         "beam_score": normalised(mine),
         "transformers_beam_score": normalised(its),
         "input_tokens": len(ids),
@@ -136,11 +136,6 @@ def prompt_ids(engine: Engine, prompt: Prompt) -> list[int]:
         return engine.tokenizer.encode(prompt)
     parts: list[Any] = list(prompt)
     return parts if all(isinstance(part, int) for part in parts) else engine.tokenizer.chat(parts)
-
-
-def body(ids: Sequence[int], eos: Sequence[int]) -> tuple[int, ...]:
-    """Ids without end tokens: a side may or may not spend a pass on an end that the grammar forces."""
-    return tuple(token for token in ids if token not in eos)
 
 
 def normalised(logprobs: Sequence[float]) -> float:
