@@ -50,9 +50,13 @@ def _compute(folder: Path) -> str:
         digest.update(json.dumps(parts, sort_keys=True).encode())
     for entry in sorted(entry for path in weight_files(folder) for entry in tensor_entries(path)):
         digest.update(json.dumps([entry.name, entry.dtype, entry.shape, entry.end - entry.start]).encode())
-        with entry.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            with memoryview(data) as view, view[entry.start : entry.end] as part:
-                digest.update(part)
+        with (
+            entry.path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+            memoryview(data) as view,
+            view[entry.start : entry.end] as part,
+        ):
+            digest.update(part)
     return digest.hexdigest()
 
 

@@ -23,17 +23,22 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from toolkit.errors import InputError, UnsupportedError, UsageError
 
 MOST_SOURCE = 1 << 18  # characters; released templates have up to about 20,000
-MOST_SIZE = 1 << 22  # characters of a value or of the result
-MOST_STEPS = 200_000  # loop turns, calls and kilobytes handled: a second or so
+MOST_SIZE = 1 << 22  # characters of a value or of the result, a container's entry counted as 64
+MOST_STEPS = 200_000  # loop turns, calls and every 512 characters handled: a second or so
 _MOST_PARTS = 64  # operands of one ~
 _FILTERS = (
     "abs capitalize count d default dictsort e escape first float int items join last length list lower map max min reject "
     "rejectattr replace reverse round safe select selectattr sort string sum title tojson trim unique upper"
 )
 _METHODS = (
-    "append capitalize count endswith find get index isalnum isalpha isdigit islower isspace isupper items keys lower lstrip "
-    "pop removeprefix removesuffix replace rfind rsplit rstrip split splitlines startswith strip title upper values"
+    "capitalize count endswith find get index isalnum isalpha isdigit islower isspace isupper items keys lower lstrip "
+    "removeprefix removesuffix replace rfind rsplit rstrip split splitlines startswith strip title upper values"
 )
+_LOOKS = ("length", "count", "first", "last", "default", "d")  # filters whose work does not grow with their argument
+# Where a value is kept, compared or joined: everything a template can grow passes one of these.
+_WEIGHED: tuple[tuple[type[nodes.Node], str], ...] = (
+    (nodes.Assign, "node"), (nodes.Keyword, "value"), (nodes.Pair, "value"), (nodes.Compare, "expr"), (nodes.Operand, "expr"),
+)  # fmt: skip
 _steps: ContextVar[list[int]] = ContextVar("steps")
 
 
@@ -42,12 +47,21 @@ class _BoundsError(Exception):
 
 
 def _spend(value: object = None) -> Any:
-    """Pay for handling `value` and give it back."""
-    size = len(value) if isinstance(value, str | list | tuple | dict) else 0
+    """Pay for handling `value`, by what it and everything in it weighs, and give it back."""
     steps = _steps.get()
-    steps[0] -= 1 + size // 1024
-    if steps[0] < 0 or size > MOST_SIZE:
-        raise _BoundsError
+    steps[0] -= 1
+    parts, size = [value], 0
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict):
+            parts += (*part.keys(), *part.values())
+        elif isinstance(part, list | tuple):
+            parts += part
+        size += len(part) // 64 if isinstance(part, str | list | tuple | dict) else 0
+        size += 1
+        if size > MOST_SIZE // 64 or size // 8 > steps[0]:
+            raise _BoundsError
+    steps[0] -= size // 8
     return value
 
 
@@ -75,18 +89,30 @@ class _Environment(ImmutableSandboxedEnvironment):
             if name == "replace":
                 _check_replace(owner, *args)
             _spend(owner)
+        _spend(args)
         return _spend(super().call(__context, __obj, *args, **kwargs))
+
+    def wrap_str_format(self, value: Any) -> None:
+        """Leave str.format and format_map as they are: `call` refuses them, since a width makes a text of any length."""
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = super()._parse(source, name, filename)
         for loop in list(tree.find_all(nodes.For)):
             loop.iter = nodes.Filter(loop.iter, "_paid", [], [], None, None, lineno=loop.lineno)
-        for joined in tree.find_all(nodes.Concat):
+        for joined in list(tree.find_all(nodes.Concat)):
             if len(joined.nodes) > _MOST_PARTS:
                 raise UnsupportedError(f"chat template joins more than {_MOST_PARTS} values with ~ at line {joined.lineno}")
-        for target in (*tree.find_all(nodes.Assign), *tree.find_all(nodes.Keyword), *tree.find_all(nodes.Pair)):
-            field = "node" if isinstance(target, nodes.Assign) else "value"
-            setattr(target, field, nodes.Filter(getattr(target, field), "_spend", [], [], None, None, lineno=target.lineno))
+            joined.nodes = [nodes.Filter(part, "_spend", [], [], None, None, lineno=joined.lineno) for part in joined.nodes]
+        for kind, field in _WEIGHED:
+            for node in list(tree.find_all(kind)):
+                setattr(node, field, nodes.Filter(getattr(node, field), "_spend", [], [], None, None, lineno=node.lineno))
+        for output in tree.find_all(nodes.Output):
+            output.nodes = [
+                part
+                if isinstance(part, nodes.TemplateData)
+                else nodes.Filter(part, "_spend", [], [], None, None, lineno=output.lineno)
+                for part in output.nodes
+            ]
         for block in tree.find_all(nodes.AssignBlock):
             block.filter = nodes.Filter(block.filter, "_spend", [], [], None, None, lineno=block.lineno)
         return tree
@@ -100,7 +126,7 @@ class Sandbox:
             trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=["jinja2.ext.loopcontrols"]
         )  # unoptimised: constants are folded while compiling, outside the budget
         known = {name: call for name, call in env.filters.items() if name in _FILTERS.split()}
-        env.filters = {name: _costed(call) for name, call in known.items()} | {
+        env.filters = {name: _costed(call, name in _LOOKS) for name, call in known.items()} | {
             "tojson": _tojson,
             "_paid": _paid,
             "_spend": _spend,
@@ -153,12 +179,11 @@ class CompiledTemplate:
             _steps.reset(token)
 
 
-def _costed(call: Any) -> Any:
-    """A filter that pays for its result; jinja2's markers (pass_context and so on) travel along."""
+def _costed(call: Any, looks: bool) -> Any:
+    """A filter that pays for its result and, unless it only looks, its arguments; jinja2's marks (pass_context) travel along."""
 
     def filter_(*args: Any, **kwargs: Any) -> Any:
-        for value in args:
-            _spend(value)
+        _spend(() if looks else args)
         return _spend(call(*args, **kwargs))
 
     filter_.__dict__.update(getattr(call, "__dict__", {}))
