@@ -228,3 +228,68 @@ def test_an_empty_store_lists_nothing(run: Run, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("TOOLKIT_CACHE", str(tmp_path / "cache"))
     assert run("model", "list")[:2] == (0, "")
     assert last(run("model", "list", "--json")[1]) == {"models": []}
+
+
+# --- extract ----------------------------------------------------------------------------------------------------------
+
+
+def test_extract_writes_lines_in_order_and_says_what_failed(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("key,body\nk1,first\nk2,second,too many\nk3,third\n")
+    arguments = ("extract", "in.csv", "--schema", "thing", "--text-field", "body", "--id-field", "key", "--out", "out.jsonl")
+    code, out, err = run(*arguments, "--width", "2", *TINY, "--json")
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    failures = [json.loads(line) for line in (tmp_path / "out.jsonl.errors.jsonl").read_text().splitlines()]
+    assert code == 1
+    assert [line["id"] for line in lines] == ["k1", "k3"]
+    assert [(line["stage"], line["where"]) for line in failures] == [("read", "in.csv:3")]
+    assert last(out)["failures"] == {"read": 1}
+    assert "3/3 records, 1 failed" in err and "failed: read" in err
+
+
+def test_typed_options_win_over_the_job_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "job.toml").write_text('schema = "thing"\nwidth = 4\nmax_tokens = 64\n')
+    code, _, _ = run("extract", "in.jsonl", "--job", "job.toml", "--out", "out", "--width", "1", *TINY)
+    terms = json.loads((tmp_path / "out.job.json").read_text())["job"]
+    assert code == 0
+    assert (terms["width"], terms["max_tokens"], terms["alpha"]) == (1, 64, 1.0)
+    (line,) = (tmp_path / "out").read_text().splitlines()
+    assert len(json.loads(line)["alternatives"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "exactly one of schema"),
+        (("--schema", "thing", "--width", "0"), "width"),
+        (("--schema", "thing", "--encoding", "utf-16"), "encoding"),
+        (("--schema", "thing", "--in-flight", "0"), "in-flight"),
+        (("--job", "job.toml"), "promt"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused_and_nothing_is_written(
+    run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "job.toml").write_text('schema = "thing"\npromt = "{text}"\n')
+    code, out, err = run("extract", "in.jsonl", "--out", "out", *arguments)
+    assert (code, out) == (2, "") and said in err
+    assert not list(tmp_path.glob("out*"))
+
+
+# --- demo and bench ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("PASS", 0), ("HOLD", 1)])
+def test_a_bench_that_holds_is_exit_code_1(run: Run, monkeypatch: pytest.MonkeyPatch, verdict: str, code: int) -> None:
+    monkeypatch.setattr("toolkit.bench.extraction.run", lambda engine, **options: {"verdict": verdict, "task": options["task"]})
+    got, out, _ = run("bench", "quality", *TINY, "--json")
+    assert got == code and last(out) == {"verdict": verdict, "task": "bfcl"}
+
+
+def test_demo_hands_its_options_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "toolkit.bench.demo.run", lambda engine, *, limit, console: {"limit": limit, "on_stderr": console.stderr}
+    )
+    code, out, _ = run("demo", "--limit", "3", *TINY, "--json")
+    assert code == 0 and last(out) == {"limit": 3, "on_stderr": True}

@@ -10,7 +10,6 @@ written stays, --resume goes on).
 from __future__ import annotations
 
 import time
-import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -121,7 +120,7 @@ def run_job(
         summary = Summary(total, store.position, store.position, store.failures)
         on_progress(summary.done, total, summary.failed)
         records = islice(job.source, store.position, None)
-        for outcome in _in_order(Attempt(engine, job.spec, job.schema, job.grammar), records, in_flight):
+        for outcome in _in_order(Attempt(engine, job.spec, job.schema, job.grammar), records, in_flight, str(out)):
             (store.add if outcome.ok else store.fail)(outcome.line)
             summary.done = store.position
             summary.usage.update(outcome.usage)
@@ -142,16 +141,15 @@ def check_out(job: Job, out: Path, *, resume: bool) -> None:
     check_free(out, resume=resume)
 
 
-def _in_order(attempt: Attempt, records: Iterator[Record | BadRecord], in_flight: int) -> Iterator[Outcome]:
-    """Outcomes in the order of `records`. On the way out by any door, nothing is left running."""
+def _in_order(attempt: Attempt, records: Iterator[Record | BadRecord], in_flight: int, name: str) -> Iterator[Outcome]:
+    """Outcomes in the order of `records`; request ids begin with `name`. On the way out by any door, nothing is left running."""
     window: deque[Future[Outcome]] = deque()
-    run_id = uuid.uuid4().hex[:8]
     with ThreadPoolExecutor(in_flight, thread_name_prefix="record") as pool:
         try:
             for record in records:
                 if len(window) == WINDOW * in_flight:
                     yield window.popleft().result()
-                window.append(pool.submit(attempt, record, f"{run_id}-{record.index}"))
+                window.append(pool.submit(attempt, record, f"{name}:{record.index}"))
             while window:
                 yield window.popleft().result()
         finally:
