@@ -78,6 +78,19 @@ def test_a_killed_job_loses_and_repeats_nothing(tmp_path: Path) -> None:
     assert sorted(index for index, *_ in content(tmp_path, "killed")) == list(range(RECORDS))
 
 
+@pytest.mark.slow
+def test_an_interrupted_job_says_how_to_go_on(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    process = start(tmp_path, "out")
+    while written(tmp_path / "out") < 3 and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (130, "")
+    assert "--resume goes on" in err and "Traceback" not in err
+    assert [index for index, *_ in content(tmp_path, "out")][:3] == [0, 1, 2]
+
+
 def test_without_resume_an_output_is_refused_before_an_engine_is_loaded(tmp_path: Path) -> None:
     prepare(tmp_path)
     (tmp_path / "there").write_text("")

@@ -90,7 +90,9 @@ def _sample(result: Completion, report: Report | None) -> dict[str, Json]:
 
 def _end(index: int, result: Completion, report: Report | None) -> None:
     ended = "" if result.matched_stop is None else f" at {result.matched_stop!r}"
-    text = f"sample {index}: {result.usage.output_tokens} tokens, ended by {result.finish_reason}{ended}, seed {result.seed}"
+    text = f"sample {index}: {result.usage.output_tokens} tokens, ended by {result.finish_reason}{ended}"
+    if result.seed is not None:
+        text += f", seed {result.seed}"
     if report is not None and not report.valid:
         text += f"; NOT VALID: {report.violations[0].message}"
     click.echo(text, err=True)
@@ -149,5 +151,5 @@ def _confidences(result: BeamResult) -> Table:
         table.add_column(name, justify="left" if name == "field" else "right")
     for path, item in result.confidence.items():
         margin = "all agree" if item.margin is None else f"{item.margin:.4f}"
-        table.add_row(escape(path or "/"), f"{item.product:.3f}", f"{item.minimum:.3f}", str(item.tokens), margin)
+        table.add_row(escape(path or "/"), f"{item.product:.3g}", f"{item.minimum:.3g}", str(item.tokens), margin)
     return table
