@@ -16,7 +16,7 @@ _LIBRARY: list[Any] = []
 
 def transformers() -> Any:
     if not _LIBRARY and not hasattr(torch.ops.torchvision, "nms"):
-        _LIBRARY.append(torch.library.Library("torchvision", "FRAGMENT"))  # noqa: TOR901 - lives as long as the process
+        _LIBRARY.append(torch.library.Library("torchvision", "FRAGMENT"))
         for name in ("nms", "qnms"):
             _LIBRARY[0].define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     with warnings.catch_warnings():

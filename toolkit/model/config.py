@@ -73,11 +73,12 @@ class ModelConfig:
             value = data.get(key)
             if not any(value is ok or (ok is not None and value == ok) for ok in harmless):
                 raise UnsupportedError(f"config.json: {key} = {str(value)[:80]} is not implemented: allowed is {harmless}")
-        types = data.get("layer_types")
-        if types is not None and any(name != "full_attention" for name in types):
-            raise UnsupportedError(
-                f"config.json: layer_types has {sorted(set(map(str, types)))}: only full_attention is implemented"
-            )
+        types = data.get("layer_types") or ["full_attention"]
+        if not isinstance(types, list):
+            raise InputError(f"config.json: layer_types = {str(types)[:80]} must be a list")
+        if any(name != "full_attention" for name in types):
+            found = ", ".join(sorted({str(name) for name in types}))[:200]
+            raise UnsupportedError(f"config.json: layer_types has {found}: only full_attention is implemented")
         hidden, heads = _count(data, "hidden_size"), _count(data, "num_attention_heads")
         kv_heads = heads if kind == "llama" and data.get("num_key_value_heads") is None else _count(data, "num_key_value_heads")
         head_dim = _head_dim(data, kind, hidden, heads)

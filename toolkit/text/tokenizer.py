@@ -36,16 +36,26 @@ class ByteLevelTokenizer(ABC):
         self.control_ids = frozenset(hidden_ids) | frozenset(control.values())
         self.fingerprint = fingerprint
         self._table = tuple(table)
+        self._absent = bytes(set(range(256)) - {token[0] for token in table if len(token) == 1})
         self._control = dict(control)
         self._template = template
         self._split = re.compile("|".join(map(re.escape, sorted(control, key=len, reverse=True)))) if control else None
 
     def encode(self, text: str, *, control: bool = False) -> list[int]:
-        """Ids of `text`, nothing added; control strings in it are ordinary text unless `control`."""
+        """Ids of `text`, nothing added; control strings in it are ordinary text unless `control`.
+
+        InputError for a character of which the vocabulary lacks a byte (SmolLM2 lacks U+0004, say): nothing is dropped.
+        """
         try:
-            text.encode()
+            data = text.encode()
         except UnicodeEncodeError as error:
             raise InputError(f"text holds a lone surrogate at character {error.start}: it is no Unicode text") from error
+        if len(data.translate(None, self._absent)) != len(data):
+            where = next(i for i, char in enumerate(text) if not set(char.encode()).isdisjoint(self._absent))
+            raise InputError(
+                f"text holds {text[where]!r} at character {where}, which the vocabulary of this model cannot express",
+                hint="remove or replace it",
+            )
         return join_ids(text, self._control, self._split, self._plain) if control else self._plain(text)
 
     def decode(self, ids: Iterable[int]) -> str:
