@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import queue
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -92,6 +93,7 @@ class EmbeddedEngine(Front):
             score=True,
         )
         self._worker = Worker(Scheduler(self._forward, batch_rows=batch_rows))
+        weakref.finalize(self, self._worker.close)  # also at exit: a thread inside torch must not outlive the interpreter
         self._numbers = itertools.count(1)
         self._jobs: dict[str, Job] = {}
 
@@ -153,7 +155,7 @@ class EmbeddedEngine(Front):
                 None,
                 longest,
                 reserve,
-                lambda job, root: score(job, root, lines, heard.put),
+                lambda job, root: score(job, root, lines),
                 heard.put,
             )
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -52,17 +53,27 @@ class Job:
     max_tokens: int
     reserve: int
     loop: Callable[[Job, Sequence], Loop]
-    tell: Callable[[Event], None]
+    sink: Callable[[Any], None]  # where events (and the scores of a score loop) go
     submitted: float = field(default_factory=time.perf_counter)
     started: float = 0.0
     first_token: float = 0.0
     cancelled: bool = False
     books: Books = field(default_factory=Books)
     sequences: list[Sequence] = field(default_factory=list)
+    outbox: list[Any] = field(default_factory=list)
 
     @property
     def id(self) -> str:
         return self.request.id
+
+    def tell(self, event: Event | object) -> None:
+        """Keep an event until `flush`: a caller hears of an end only when its blocks are free."""
+        self.outbox.append(event)
+
+    def flush(self) -> None:
+        for event in self.outbox:
+            self.sink(event)
+        self.outbox.clear()
 
     def start(self, table: BlockTable) -> Loop:
         """Open the loop over a sequence that holds the prompt."""

@@ -24,10 +24,10 @@ from toolkit.errors import CancelledError, EngineError, ToolkitError
 from toolkit.kv.view import WIDE
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Running:
     job: Job
-    loop: Loop
+    loop: Loop | None = None  # None until its first step
     asks: list[Ask] = field(default_factory=list)
     answers: list[list[Tensor]] = field(default_factory=list)  # per ask, the logits of its pieces so far
 
@@ -61,7 +61,8 @@ class Scheduler:
         while self.waiting and self.reserved + self.waiting[0].reserve <= self.forward.pool.size:
             job = self.waiting.popleft()
             job.started = time.perf_counter()
-            self._advance(_Running(job, job.start(self.forward.table())), first=True)
+            self.running.append(_Running(job))
+            self._advance(self.running[-1])
         feeds, owners = self._compose()
         if feeds:
             for (each, place), logits in zip(owners, self.forward(feeds), strict=True):
@@ -77,13 +78,12 @@ class Scheduler:
         for each in list(self.running):
             self._end(each, error)
         while self.waiting:
-            job = self.waiting.popleft()
-            job.tell(Failed(job.id, error))
+            self._refuse(self.waiting.popleft(), error)
 
     def _drop_cancelled(self) -> None:
         for job in [job for job in self.waiting if job.cancelled]:
             self.waiting.remove(job)
-            job.tell(Failed(job.id, CancelledError(f"request {job.id!r} was cancelled before it started")))
+            self._refuse(job, CancelledError(f"request {job.id!r} was cancelled before it started"))
 
     def _compose(self) -> tuple[list[Feed], list[tuple[_Running, int]]]:
         """The next pass: short asks of all jobs in their order, then one piece of one prompt - the one already begun, if any."""
@@ -113,19 +113,18 @@ class Scheduler:
         each.job.books.rows += count
         return count
 
-    def _advance(self, each: _Running, first: bool = False) -> None:
+    def _advance(self, each: _Running) -> None:
         """Send the answers to the loop and take its next asks; a loop that ends or fails frees all of its blocks."""
         try:
             with torch.inference_mode():
-                if first:
+                if each.loop is None:
+                    each.loop = each.job.start(self.forward.table())
                     each.asks = next(each.loop)
-                    self.running.append(each)
                 else:
-                    for ask in each.asks:
-                        if ask.sequence.table.length >= ask.sequence.prompt_length and not ask.sequence.generated:
-                            self.forward.keep_prefix(ask.sequence)
+                    self._keep_prompts(each)
                     each.asks = each.loop.send([torch.cat(parts) if len(parts) > 1 else parts[0] for parts in each.answers])
             each.answers = [[] for _ in each.asks]
+            each.job.flush()
         except StopIteration:
             self._end(each, None)
         except ToolkitError as error:
@@ -133,13 +132,25 @@ class Scheduler:
         except Exception as error:
             self._end(each, EngineError(f"request {each.job.id!r} failed inside the engine: {type(error).__name__}: {error}"))
 
+    def _keep_prompts(self, each: _Running) -> None:
+        """Remember prompts that have just been computed, so that the next record finds them."""
+        for ask in each.asks:
+            if ask.sequence.max_rollback == 0:
+                self.forward.keep_prefix(ask.sequence)
+
     def _end(self, each: _Running, error: ToolkitError | None) -> None:
-        each.loop.close()
-        if each in self.running:
-            self.running.remove(each)
+        if each.loop is not None:
+            each.loop.close()
+        self.running.remove(each)
         if error is None and each.job.request.beam is None:
             for sequence in each.job.sequences:  # a next turn of the conversation starts from here
                 self.forward.keep_prefix(sequence)
         each.job.drop_all()
-        if error is not None:
-            each.job.tell(Failed(each.job.id, error))
+        if error is None:
+            each.job.flush()
+        else:
+            self._refuse(each.job, error)
+
+    def _refuse(self, job: Job, error: ToolkitError) -> None:
+        job.tell(Failed(job.id, error))
+        job.flush()

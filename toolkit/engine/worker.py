@@ -49,7 +49,7 @@ class Worker:
         while not self._inbox.empty():
             job = self._inbox.get()
             if job is not None:
-                job.tell(Failed(job.id, EngineError("the engine was closed before the request started")))
+                job.sink(Failed(job.id, EngineError("the engine was closed before the request started")))
 
     def _collect(self) -> bool:
         """Take what callers handed in, waiting for it if there is nothing else to do; False when closed."""

@@ -5,7 +5,7 @@ Knows nothing about: other requests. Result: a list for each continuation, one n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -15,8 +15,8 @@ from toolkit.engine.sequence import Sequence as Line
 Scores = list[list[float]]
 
 
-def score(job: Job, root: Line, continuations: Sequence[Sequence[int]], give: Callable[[Scores], None]) -> Loop:
-    """Feed every continuation less its last token on a fork of the prompt; `give` gets the result."""
+def score(job: Job, root: Line, continuations: Sequence[Sequence[int]]) -> Loop:
+    """Feed every continuation less its last token on a fork of the prompt; the result is told."""
     (first,) = yield [Ask(root)]
     longer = [tokens for tokens in continuations if len(tokens) > 1]
     asks = []
@@ -30,4 +30,4 @@ def score(job: Job, root: Line, continuations: Sequence[Sequence[int]], give: Ca
         rows = torch.cat([first, next(answers)]) if len(tokens) > 1 else first
         logprobs = torch.log_softmax(rows.float(), dim=-1)
         scores.append([float(logprobs[i, token]) for i, token in enumerate(tokens)])
-    give(scores)
+    job.tell(scores)
