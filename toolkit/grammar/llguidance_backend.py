@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from typing import Any
 
 from toolkit.contracts import Grammar, Json, Tokenizer
@@ -20,8 +21,9 @@ from toolkit.errors import InputError, SchemaError, UsageError
 from toolkit.grammar.limits import Limits
 from toolkit.grammar.mask import pack
 from toolkit.grammar.matcher import LLMatcher, TokenSets
-from toolkit.grammar.relax import locate, relax, unenforced, whole_counts
-from toolkit.schema import check_schema, parse_json
+from toolkit.grammar.probe import CRASHED, OUT_OF_TIME, PROBE
+from toolkit.grammar.relax import locate, prepared, relax, unenforced
+from toolkit.schema import parse_json, schema_of
 
 _RELAX_ROUNDS = 8
 _STRICT = {
@@ -74,100 +76,108 @@ class _Loaded:
 
 
 _TOKENIZERS: dict[str, _Loaded] = {}
+_MOST_TOKENIZERS = 8
 _LOCK = threading.Lock()
 
 
 def _loaded(tokenizer: Tokenizer) -> _Loaded:
     with _LOCK:  # held while building: a second caller waits for the first rather than building twice
         if tokenizer.fingerprint not in _TOKENIZERS:
+            while len(_TOKENIZERS) >= _MOST_TOKENIZERS:
+                del _TOKENIZERS[next(iter(_TOKENIZERS))]
             _TOKENIZERS[tokenizer.fingerprint] = _Loaded(tokenizer)
         return _TOKENIZERS[tokenizer.fingerprint]
 
 
-class _Attempt:
-    """One native compile: a matcher and its warnings, or an error."""
+class _Engine:
+    """Native compiling for one grammar: each text first in the probe, all of them within one time budget."""
 
-    def __init__(self, loaded: _Loaded, source: Callable[[], str], limits: Limits) -> None:
+    def __init__(self, tokenizer: Tokenizer, limits: Limits) -> None:
+        self.loaded = _loaded(tokenizer)
+        self._ends = time.monotonic() + limits.seconds
+        self._limits = {
+            "max_items_in_row": limits.row_items,
+            "initial_lexer_fuel": limits.lexer_fuel,
+            "step_lexer_fuel": limits.step_fuel,
+            "step_max_items": limits.step_items,
+            "max_lexer_states": limits.lexer_states,
+            "max_grammar_size": limits.grammar_size,
+        }
+
+    def error_of(self, text: str) -> str:
+        """Why a grammar in the engine's own text does not compile, "" where it does."""
+        left = self._ends - time.monotonic()
+        return PROBE.error_of(text, left, self._limits) if left > 0 else OUT_OF_TIME
+
+    def native(self, text: str) -> Any:
+        """The matcher of a text that `error_of` let pass."""
         import llguidance
 
-        native_limits = llguidance.LLParserLimits(
-            max_items_in_row=limits.row_items,
-            initial_lexer_fuel=limits.lexer_fuel,
-            step_lexer_fuel=limits.step_fuel,
-            step_max_items=limits.step_items,
-            max_lexer_states=limits.lexer_states,
-            max_grammar_size=limits.grammar_size,
-            verbose_errors=False,
-        )
-        self.native: Any = None
-        self.warnings: list[str] = []
+        limits = llguidance.LLParserLimits(**self._limits, verbose_errors=False)
+        matcher = llguidance.LLMatcher(self.loaded.native, text, log_level=0, limits=limits)
+        if matcher.is_error():  # a limit that only the larger vocabulary reaches
+            raise SchemaError(f"the grammar does not compile: {matcher.get_error()[:500]}")
+        return matcher
+
+    def schema_text(self, schema: Json, options: dict[str, object]) -> str:
+        """A schema as the engine's own text. ValueError where the native reader cannot hold it."""
+        import llguidance
+
+        text: str = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options)
+        return text
+
+    def schema_error(self, schema: Json, options: dict[str, object]) -> str:
         try:
-            self.native = llguidance.LLMatcher(loaded.native, source(), log_level=0, limits=native_limits)
-        except ValueError as error:  # such as a schema nested too deep for the native reader
-            self.error = str(error)
-        else:
-            self.error = self.native.get_error()
-            self.warnings = [] if self.error else self.native.get_grammar_warnings()
+            return self.error_of(self.schema_text(schema, options))
+        except ValueError as error:  # nested deeper than the native reader goes
+            return str(error)
 
 
 def build(grammar: Grammar, tokenizer: Tokenizer, limits: Limits) -> tuple[LLMatcher, tuple[str, ...]]:
     """The first state of a grammar, and what its mask does not enforce. Raises SchemaError for what does not compile."""
-    import llguidance
-
-    loaded = _loaded(tokenizer)
-    partial: tuple[str, ...] = ()
+    engine = _Engine(tokenizer, limits)
     if grammar.kind == "json_schema":
-        native, partial = _json_schema(grammar.source, loaded, limits)
-    elif grammar.kind == "regex":
-        pattern = unanchored(grammar.source)
-        native = _plain("regex", lambda: llguidance.LLMatcher.grammar_from_regex(pattern), loaded, limits)
-    elif grammar.kind == "choices":
-        choices = choices_of(grammar.source, limits.choices)
-        native = _plain("choices", lambda: llguidance.LLMatcher.grammar_from_lark(_alternatives(choices)), loaded, limits)
-    else:
-        source = _as_lark(grammar.source)
-        native = _plain("lark", lambda: llguidance.LLMatcher.grammar_from_lark(source), loaded, limits)
-    return LLMatcher(native, loaded.sets), partial
+        native, partial = _json_schema(grammar.source, engine, limits)
+        return LLMatcher(native, engine.loaded.sets), partial
+    text = _plain_text(grammar, limits)
+    error = engine.error_of(text)
+    if error:
+        raise SchemaError(f"{grammar.kind} does not compile: {error[:500]}", keyword=grammar.kind)
+    return LLMatcher(engine.native(text), engine.loaded.sets), ()
 
 
-def _plain(kind: str, source: Callable[[], str], loaded: _Loaded, limits: Limits) -> Any:
-    attempt = _Attempt(loaded, source, limits)
-    if attempt.error:
-        raise SchemaError(f"{kind} does not compile: {attempt.error[:500]}", keyword=kind)
-    return attempt.native
-
-
-def _json_schema(source: str, loaded: _Loaded, limits: Limits) -> tuple[Any, tuple[str, ...]]:
-    """Strictly; else with unsupported keywords ignored; else also without those that llguidance stumbles over."""
+def _plain_text(grammar: Grammar, limits: Limits) -> str:
     import llguidance
 
-    try:
-        schema = parse_json(source, max_chars=limits.source_chars)
-    except InputError as error:
-        raise SchemaError(f"the schema is not JSON: {error.message}") from None
-    check_schema(schema)
+    if grammar.kind == "regex":
+        return str(llguidance.LLMatcher.grammar_from_regex(unanchored(grammar.source)))
+    if grammar.kind == "choices":
+        return str(llguidance.LLMatcher.grammar_from_lark(_alternatives(choices_of(grammar.source, limits.choices))))
+    return str(llguidance.LLMatcher.grammar_from_lark(_as_lark(grammar.source)))
+
+
+def _json_schema(source: str, engine: _Engine, limits: Limits) -> tuple[Any, tuple[str, ...]]:
+    """Strictly; else with unsupported keywords ignored; else also without those that llguidance stumbles over."""
+    schema = schema_of(source)
     if schema is False:
         raise SchemaError("the schema is false: nothing is valid", keyword="false")
-    schema = {} if schema is True else {key: value for key, value in whole_counts(schema).items() if key != "x-guidance"}
-
-    def attempt(value: Json, options: dict[str, object]) -> _Attempt:
-        text = json.dumps(value)
-        return _Attempt(loaded, lambda: llguidance.LLMatcher.grammar_from_json_schema(text, overrides=options), limits)
-
-    tried = attempt(schema, _STRICT)
-    if not tried.error:
-        return tried.native, ()
-    relaxed, dropped = schema, list[str]()
+    schema, dropped = prepared({} if schema is True else schema, limits.multiple_of)
+    error = engine.schema_error(schema, _STRICT)
+    if not error:
+        return engine.native(engine.schema_text(schema, _STRICT)), tuple(dropped)
     for _ in range(_RELAX_ROUNDS):
-        tried = attempt(relaxed, _LENIENT)
-        if not tried.error:
-            return tried.native, tuple(dict.fromkeys([*dropped, *unenforced(relaxed, tried.warnings)]))
-        relaxed, more = relax(relaxed, tried.error, lambda pattern: not attempt({"pattern": pattern}, _LENIENT).error)
+        error = engine.schema_error(schema, _LENIENT)
+        if not error:
+            native = engine.native(engine.schema_text(schema, _LENIENT))
+            return native, tuple(dict.fromkeys([*dropped, *unenforced(schema, native.get_grammar_warnings())]))
+        schema, more = relax(schema, error, lambda pattern: not engine.schema_error({"pattern": pattern}, _LENIENT))
         dropped += more
         if not more:
             break
-    path, keyword = locate(schema, tried.error, lambda value: attempt(value, _LENIENT).error)
-    raise SchemaError(f"the schema does not compile at {path or 'the root'}: {tried.error[:500]}", path=path, keyword=keyword)
+    if error in (OUT_OF_TIME, CRASHED):
+        raise SchemaError(f"the schema does not compile: {error} ({limits.seconds} s)", hint="simplify it")
+    path, keyword = locate(schema, error, lambda each: engine.schema_error(each, _LENIENT))
+    raise SchemaError(f"the schema does not compile at {path or 'the root'}: {error[:500]}", path=path, keyword=keyword)
 
 
 def unanchored(pattern: str) -> str:

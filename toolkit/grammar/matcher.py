@@ -108,5 +108,5 @@ class LLMatcher:
 
     def _check(self) -> None:
         if self._native.is_error():
-            reason = self._native.get_error().partition("<state>")[0].strip()
+            reason = self._native.get_error().partition("<")[0].strip()
             raise SchemaError(f"the grammar hit a limit after {self._consumed} tokens: {reason[:300]}", hint="simplify it")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 
 from toolkit.contracts import Json
 from toolkit.schema import escape_pointer, subschemas
@@ -19,13 +20,22 @@ _MAY_STAND_BY_REF = {"$ref", "$defs", "definitions", "$id", "id", "$anchor", "$s
 _LOCATE_TRIES = 200
 
 
-def whole_counts(schema: Json) -> Json:
-    """A copy in which counts written as 2.0, which JSON Schema allows, are integers."""
+def prepared(schema: Json, multiple_of: int) -> tuple[Json, list[str]]:
+    """A copy as the engine wants it, and what it lost: `multipleOf` with more digits than the engine can bear.
+
+    Nothing is lost by counts written as 2.0, which JSON Schema allows, becoming integers, nor by "x-guidance" going away.
+    """
     schema = json.loads(json.dumps(schema))
-    for _, each in subschemas(schema):
-        if isinstance(each, dict):
-            each.update({keyword: int(each[keyword]) for keyword in _COUNTS if isinstance(each.get(keyword), float)})
-    return schema
+    dropped: list[str] = []
+    for pointer, each in subschemas(schema):
+        if not isinstance(each, dict):
+            continue
+        each.pop("x-guidance", None)
+        each.update({keyword: int(each[keyword]) for keyword in _COUNTS if isinstance(each.get(keyword), float)})
+        if Fraction(str(each.get("multipleOf", 0))).numerator > multiple_of:
+            del each["multipleOf"]
+            dropped.append(f"multipleOf at {pointer or 'the root'}")
+    return schema, dropped
 
 
 def unenforced(schema: Json, warnings: Iterable[str]) -> list[str]:
@@ -91,12 +101,21 @@ def locate(schema: Json, complaint: str, error_of: Callable[[Json], str]) -> tup
     for here, each in subschemas(schema):  # parents come before children
         if here and here.startswith(f"{pointer}/") and isinstance(each, dict) and tries < _LOCATE_TRIES:
             tries += 1
-            pointer = here if error_of({**shared, **each}) == complaint else pointer
+            pointer = here if _same(error_of({**shared, **each}), complaint) else pointer
     return pointer, _culprit(schema, pointer, complaint)
+
+
+def _same(error: str, complaint: str) -> bool:
+    """Whether two complaints are of one kind: "Unsatisfiable schema: ..." names other things on the way down."""
+    return (
+        error.partition(":")[0] == complaint.partition(":")[0] if complaint.startswith("Unsatisfiable") else error == complaint
+    )
 
 
 def _culprit(schema: Json, pointer: str, complaint: str) -> str:
     """The keyword of that subschema which the complaint speaks of, else its last part."""
     each: Json = next((each for here, each in subschemas(schema) if here == pointer), {})
     quoted = [key for key in each if isinstance(each, dict) and re.search(rf"\b{re.escape(escape_pointer(key))}\b", complaint)]
+    if isinstance(each, dict) and each.get("enum") == []:
+        return "enum"
     return quoted[0] if quoted else pointer.rpartition("/")[2]

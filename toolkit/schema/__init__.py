@@ -4,6 +4,7 @@
 documents. Knows nothing about: grammars, tokens, or whether an instance is valid.
 """
 
+from toolkit.schema.clock import Keyword, OutOfTime, clocked, deadline, seconds_left
 from toolkit.schema.document import (
     DRAFTS,
     Draft,
@@ -11,6 +12,7 @@ from toolkit.schema.document import (
     check_schema,
     draft_of,
     load_schema,
+    schema_of,
     subschemas,
 )
 from toolkit.schema.pattern import SEARCH_SECONDS, PatternError, Searcher, compile_pattern, compile_regex
@@ -23,17 +25,23 @@ __all__ = [
     "MAX_DIGITS",
     "SEARCH_SECONDS",
     "Draft",
+    "Keyword",
+    "OutOfTime",
     "PatternError",
     "Searcher",
     "Span",
     "bundled",
     "check_schema",
+    "clocked",
     "compile_pattern",
     "compile_regex",
+    "deadline",
     "draft_of",
     "escape_pointer",
     "load_schema",
     "parse_json",
     "read_spans",
+    "schema_of",
+    "seconds_left",
     "subschemas",
 ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,11 +23,13 @@ from referencing.exceptions import InvalidAnchor, NoSuchAnchor, PointerToNowhere
 from referencing.jsonschema import specification_with
 
 from toolkit.contracts import Json
-from toolkit.errors import SchemaError, UsageError
+from toolkit.errors import InputError, SchemaError, UsageError
+from toolkit.schema.clock import OutOfTime, clocked, deadline
 from toolkit.schema.pattern import PatternError, compile_pattern
 from toolkit.schema.reader import escape_pointer, parse_json
 
 MAX_SUBSCHEMAS = 20_000
+FORM_SECONDS = 1.0  # for the meta-schema's verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,17 @@ def load_schema(source: str | Path, root: Path | None = None) -> Json:
     return schema
 
 
+@lru_cache(maxsize=256)
+def schema_of(text: str) -> Json:
+    """The checked schema of a JSON text; callers do not change it. Raises SchemaError, also where it is not JSON."""
+    try:
+        schema = parse_json(text)
+    except InputError as error:
+        raise SchemaError(f"the schema is not JSON: {error.message}") from None
+    check_schema(schema)
+    return schema
+
+
 def draft_of(schema: Json) -> Draft:
     """The dialect that `$schema` names, 2020-12 where it is silent. Raises SchemaError for one that is unknown."""
     name = schema.get("$schema", DEFAULT_DRAFT) if isinstance(schema, dict) else DEFAULT_DRAFT
@@ -134,11 +148,14 @@ def check_schema(schema: Json) -> None:
 
 
 def _check_form(schema: Json, draft: Draft) -> None:
-    meta = draft.validator(draft.validator.META_SCHEMA)
+    meta = clocked(draft.validator, {})(draft.validator.META_SCHEMA)
     try:
-        error = next(iter(meta.iter_errors(schema)), None)
+        with deadline(FORM_SECONDS):
+            error = next(iter(meta.iter_errors(schema)), None)
     except RecursionError:
         raise SchemaError("the schema is nested too deep to be checked", hint="use $ref and $defs") from None
+    except OutOfTime:
+        raise SchemaError(f"the schema is too large to be checked within {FORM_SECONDS} s", hint="split it") from None
     if error is not None:
         error = jsonschema.exceptions.best_match([error])
         path = "".join(f"/{escape_pointer(key)}" for key in error.absolute_path)

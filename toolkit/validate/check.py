@@ -16,7 +16,7 @@ from typing import Any
 
 from toolkit.contracts import Grammar, Json, Report, Violation
 from toolkit.errors import InputError, SchemaError
-from toolkit.schema import PatternError, check_schema, compile_regex, escape_pointer, parse_json
+from toolkit.schema import PatternError, compile_regex, escape_pointer, parse_json, schema_of
 from toolkit.validate.judge import SHOWN, SchemaJudge, shown
 
 CHECK_SECONDS = 1.0
@@ -41,9 +41,7 @@ class Validator:
         return self._judge(text)
 
     def _json_schema(self) -> Callable[[str], Report]:
-        schema = _source(self._grammar)
-        check_schema(schema)
-        judge = SchemaJudge(schema, self._seconds)
+        judge = SchemaJudge(schema_of(self._grammar.source), self._seconds)
         python_type = self._grammar.python_type
         typed = None if python_type is None else _TypeJudge(python_type)
 

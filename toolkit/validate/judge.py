@@ -11,14 +11,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import jsonschema
 from jsonschema.exceptions import ValidationError, best_match
 from referencing.exceptions import Unresolvable
 
 from toolkit.contracts import Json, Violation
-from toolkit.schema import SEARCH_SECONDS, bundled, draft_of, escape_pointer
+from toolkit.schema import SEARCH_SECONDS, OutOfTime, bundled, clocked, deadline, draft_of, escape_pointer
 from toolkit.validate.formats import checker
-from toolkit.validate.keywords import OVERRIDES, OutOfTime, deadline, timed
+from toolkit.validate.keywords import OVERRIDES
 
 SHOWN = 200
 
@@ -27,10 +26,7 @@ class SchemaJudge:
     """Judge of one schema's values. Thread-safe."""
 
     def __init__(self, schema: Json, seconds: float) -> None:
-        draft = draft_of(schema).validator
-        known = {name: OVERRIDES.get(name, keyword) for name, keyword in draft.VALIDATORS.items()}
-        extend: Any = jsonschema.validators.extend
-        limited = extend(draft, {name: timed(keyword) for name, keyword in known.items()})
+        limited = clocked(draft_of(schema).validator, OVERRIDES)
         self._validator: Any = limited(schema, registry=bundled(schema), format_checker=checker())
         self._seconds = seconds
 

@@ -2,17 +2,14 @@
 
 In: what `jsonschema` hands to a keyword (validator, keyword's value, instance, schema).   Out: its ValidationErrors.
 Knows nothing about: drafts, reports.
-Invariants: every keyword first looks at the clock of its `Clock`; no pattern is searched without a time limit; the verdicts are
+Invariants: no pattern is searched without a time limit; the verdicts are
 those of the specification.
 Source: JSON Schema validation draft 2020-12; the rest of the keywords is the library's.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -20,48 +17,12 @@ from jsonschema.exceptions import ValidationError
 from referencing.jsonschema import lookup_recursive_ref
 
 from toolkit.contracts import Json
-from toolkit.schema import SEARCH_SECONDS, compile_pattern
-
-Keyword = Callable[[Any, Any, Json, Any], Iterator[ValidationError]]
-
-
-class OutOfTime(Exception):  # noqa: N818 - a signal, caught by the judge that set the clock
-    """The check took longer than it may."""
-
-
-_DEADLINE: ContextVar[float] = ContextVar("deadline")
-
-
-@contextmanager
-def deadline(seconds: float) -> Iterator[None]:
-    """Give everything checked inside `seconds`, then OutOfTime."""
-    token = _DEADLINE.set(time.monotonic() + seconds)
-    try:
-        yield
-    finally:
-        _DEADLINE.reset(token)
-
-
-def _left() -> float:
-    left = _DEADLINE.get() - time.monotonic()
-    if left <= 0:
-        raise OutOfTime
-    return left
-
-
-def timed(keyword: Keyword) -> Keyword:
-    """The same keyword, looking at the clock first."""
-
-    def look_then_run(validator: Any, value: Any, instance: Json, schema: Any) -> Iterator[ValidationError]:
-        _left()
-        return keyword(validator, value, instance, schema)
-
-    return look_then_run
+from toolkit.schema import SEARCH_SECONDS, Keyword, OutOfTime, compile_pattern, seconds_left
 
 
 def _found(pattern: str, text: str) -> bool:
     try:
-        return compile_pattern(pattern).search(text, timeout=min(SEARCH_SECONDS, _left())) is not None
+        return compile_pattern(pattern).search(text, timeout=min(SEARCH_SECONDS, seconds_left())) is not None
     except TimeoutError:
         raise OutOfTime from None
 
@@ -106,7 +67,7 @@ def _unevaluated_properties(validator: Any, value: Any, instance: Json, schema: 
 
 def _evaluated(validator: Any, instance: dict[str, Json], schema: Any) -> set[str]:
     """Names of the properties that a schema which holds for `instance` has looked at, in itself and its in-place subschemas."""
-    _left()
+    seconds_left()
     if not isinstance(schema, dict):
         return set()
     names = set(instance)
