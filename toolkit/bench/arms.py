@@ -39,9 +39,11 @@ class Setting:
     alpha: float = 0.0
 
     def request(self, item: Item, max_tokens: int) -> Request:
-        beam = BeamParams(width=self.width, alpha=self.alpha, max_tokens=max_tokens) if self.width else None
-        sampling = SamplingParams(max_tokens=max_tokens)
-        return Request(prompt=item.prompt, id=item.id, grammar=grammar(item), beam=beam, sampling=sampling)
+        rules = grammar(item)
+        if not self.width:
+            return Request(prompt=item.prompt, id=item.id, grammar=rules, sampling=SamplingParams(max_tokens=max_tokens))
+        beam = BeamParams(width=self.width, alpha=self.alpha, max_tokens=max_tokens)
+        return Request(prompt=item.prompt, id=item.id, grammar=rules, beam=beam)
 
 
 GREEDY = Setting("greedy")

@@ -84,7 +84,7 @@ def _record(engine: Engine, peer: Peer, item: Item, beam: BeamParams, index: int
     sampling = SamplingParams(max_tokens=beam.max_tokens)
     arms: dict[str, Callable[[], Any]] = {
         "greedy": lambda: _ask(engine, Request(prompt=ids, id=item.id, grammar=rules, sampling=sampling)),
-        "beam": lambda: _ask(engine, Request(prompt=ids, id=item.id, grammar=rules, beam=beam, sampling=sampling)),
+        "beam": lambda: _ask(engine, Request(prompt=ids, id=item.id, grammar=rules, beam=beam)),
         "transformers_greedy": lambda: peer.decode(ids, rules, 1, beam.alpha, beam.max_tokens),
         "transformers_beam": lambda: peer.decode(ids, rules, beam.width, beam.alpha, beam.max_tokens),
     }
