@@ -88,9 +88,13 @@ def admit(request: Request, tokenizer: Tokenizer, limits: Limits) -> Admitted:
 
 
 def reserve_blocks(prompt: int, tails: Sequence[int], limits: Limits) -> int:
-    """ceil(P/block) shared blocks, and per line its tail plus one block of copy-on-write. ContextError if that cannot fit."""
+    """Most blocks of lines that share a prompt: its full blocks once, the rest of every line, one more while copying on write.
+
+    ContextError if that cannot fit.
+    """
     size = limits.block_size
-    reserve = -(-prompt // size) + sum(-(-tail // size) + 1 for tail in tails)
+    full = prompt // size
+    reserve = full + sum(-(-(prompt + tail) // size) - full for tail in tails) + (len(tails) > 1)
     if reserve > limits.kv_blocks:
         raise ContextError(
             f"a request of {prompt} prompt tokens and {len(tails)} lines of up to {max(tails, default=0)} tokens can need "

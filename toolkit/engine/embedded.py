@@ -145,7 +145,7 @@ class EmbeddedEngine(Front):
                 f"a prompt of {len(ids)} tokens and a continuation of {longest} exceed the context of {self._limits.context}"
             )
         heard: queue.SimpleQueue[Scores | Event] = queue.SimpleQueue()
-        reserve = reserve_blocks(len(ids), [len(line) for line in lines], self._limits)
+        reserve = reserve_blocks(len(ids), [0, *map(len, lines)], self._limits)
         request = Request(prompt=ids, id=f"score-{next(self._numbers)}")
         self._worker.submit(
             Job(

@@ -34,7 +34,7 @@ def plain(job: Job, root: Sequence) -> Loop:
     while True:
         for sample, rows in zip(live, answers, strict=True):
             sample.take(rows)
-        live = [sample for sample in live if sample.reason is None]
+        live = [sample for sample in live if not sample.done]
         if not live:
             return
         answers = yield [Ask(sample.sequence, sample.rows_wanted) for sample in live]
@@ -53,6 +53,7 @@ class Sample:
         self.logprobs: list[TokenLogprob] = []
         self.reason: FinishReason | None = None
         self.matched: str | int | None = None
+        self.done = False  # later than `reason` where forced tokens still want their log-probabilities
         self._stream = TextStream(job.tokenizer, self.params.stop)
         self._random = generator(seed, index)
         self._told = 0  # tokens that events have reported
@@ -62,7 +63,7 @@ class Sample:
 
     @property
     def rows_wanted(self) -> int:
-        return 1 + len(self._unscored)
+        return min(1 + len(self._unscored), self.sequence.pending)  # a stop id is not part of the sequence
 
     def take(self, rows: Tensor) -> None:
         """rows [1 + forced, V]: log-probabilities of the forced tokens, then the logits of the next token."""
@@ -72,6 +73,9 @@ class Sample:
         for forced, row in zip(self._unscored, rows, strict=False):
             self.logprobs.append(self._logprob(row, forced))
         self._unscored = []
+        if self.reason is not None:
+            self._finish(self.reason)
+            return
         token = self._draw(rows[-1])
         if token is None:
             self._finish("grammar")
@@ -83,11 +87,11 @@ class Sample:
         for forced in self._forced():
             text += self._commit(forced)
             self.job.books.forced_tokens += 1
-            if self.reason is not None:
-                break
             if self._scores:
                 self._unscored.append(forced)
-        if self.reason is None:
+            if self.reason is not None:
+                break
+        if self.reason is None or self._unscored:
             self._tell(text)
         else:
             self._finish(self.reason, text)
@@ -135,7 +139,7 @@ class Sample:
             self._told = len(self.ids)
 
     def _finish(self, reason: FinishReason, text: str = "") -> None:
-        self.reason = reason
+        self.reason, self.done = reason, True
         self._tell(text + self._stream.flush())
         completion = Completion(
             text=self._stream.text,
