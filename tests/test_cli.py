@@ -287,6 +287,24 @@ def test_a_bench_that_holds_is_exit_code_1(run: Run, monkeypatch: pytest.MonkeyP
     assert got == code and last(out) == {"verdict": verdict, "task": "bfcl"}
 
 
+@pytest.mark.parametrize("name", [("peers",), ("--peers",)])
+def test_peers_has_two_spellings(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: tuple[str, ...]) -> None:
+    monkeypatch.setattr("toolkit.model.store.resolve", lambda name: tmp_path)
+    monkeypatch.setattr("toolkit.bench.peers.run", lambda engine, **options: {"verdict": "PASS", "limit": options["limit"]})
+    code, out, _ = run("bench", *name, "--limit", "2", *TINY, "--json")
+    assert code == 0 and last(out) == {"verdict": "PASS", "limit": 2}
+
+
+@pytest.mark.parametrize(("passed", "code"), [(0, 0), (1, 1)])
+def test_an_invalid_instance_that_passes_is_exit_code_1(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, passed: int, code: int
+) -> None:
+    counts = {"invalid_accepted_after_validation": passed, "invalid_accepted_by_strict_mask": 0}
+    monkeypatch.setattr("toolkit.bench.schemas.run", lambda data: {"suite": counts})
+    got, out, _ = run("bench", "schemas", "--data", str(tmp_path), "--json")
+    assert got == code and last(out) == {"suite": counts}
+
+
 def test_demo_hands_its_options_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "toolkit.bench.demo.run", lambda engine, *, limit, console: {"limit": limit, "on_stderr": console.stderr}

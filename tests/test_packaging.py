@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-pytestmark = pytest.mark.slow
+slow = pytest.mark.slow  # builds and installs
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +44,7 @@ def toolkit(bin_folder: Path, folder: Path, *arguments: str) -> subprocess.Compl
     return subprocess.run([bin_folder / "toolkit", *arguments], capture_output=True, text=True, cwd=folder, env=clean)
 
 
+@slow
 def test_the_wheel_ships_the_package_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
@@ -51,6 +54,7 @@ def test_the_wheel_ships_the_package_and_nothing_else(wheel: Path) -> None:
     assert shipped == {path.relative_to(ROOT).as_posix() for path in (ROOT / "toolkit").rglob("*.py")}
 
 
+@slow
 def test_help_and_version_work_without_torch(installed: Path, tmp_path: Path) -> None:
     torch = subprocess.run([installed / "python", "-c", "import torch"], capture_output=True, cwd=tmp_path)
     assert torch.returncode != 0
@@ -58,12 +62,14 @@ def test_help_and_version_work_without_torch(installed: Path, tmp_path: Path) ->
     assert toolkit(installed, tmp_path, "--version").stdout.startswith("toolkit, version")
 
 
+@slow
 def test_validate_works_without_torch(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"type": "integer"}')
     (tmp_path / "v.json").write_text("1.5")
     assert toolkit(installed, tmp_path, "validate", "v.json", "--schema", "s.json").returncode == 1
 
 
+@slow
 def test_what_needs_torch_names_the_command_that_installs_it(installed: Path, tmp_path: Path) -> None:
     run = toolkit(installed, tmp_path, "generate", "hello")
     assert run.returncode == 3
@@ -71,6 +77,26 @@ def test_what_needs_torch_names_the_command_that_installs_it(installed: Path, tm
     assert run.stdout == ""
 
 
+@slow
 def test_what_needs_sglang_names_the_command_that_installs_it(installed: Path, tmp_path: Path) -> None:
     run = subprocess.run([installed / "python", "-c", "import toolkit.lang"], capture_output=True, text=True, cwd=tmp_path)
     assert "pip install 'sgl-toolkit[sglang]'" in run.stderr
+
+
+def test_every_dependency_is_bounded_above() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = [*project["dependencies"], *(item for extra in project["optional-dependencies"].values() for item in extra)]
+    assert [item for item in listed if not re.search(r"==|<", item)] == []
+
+
+def test_plain_dependencies_hold_no_engine() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"[<>=\[]", item)[0] for item in project["dependencies"]}
+    assert names.isdisjoint({"torch", "sglang", "transformers", "vllm"})
+
+
+def test_continuous_integration_calls_make_test_and_nothing_else() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    commands = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
+    assert commands == ["set -euo pipefail", 'cd "$(dirname "$0")/.."', "exec make test"]

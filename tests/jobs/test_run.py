@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_job_engine import ScriptedEngine
 
+from tests.jobs.scripted_job_engine import ScriptedEngine
 from toolkit.errors import ContextError, EngineError, NoValidError, SchemaError, UsageError
 from toolkit.jobs.run import Summary, prepare, run_job
 from toolkit.jobs.spec import make_spec

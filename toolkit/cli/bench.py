@@ -12,6 +12,7 @@ from toolkit.cli.output import console, emit
 from toolkit.contracts import Json
 
 HOLD = "HOLD"
+NEVER = ("invalid_accepted_after_validation", "invalid_accepted_by_strict_mask")
 
 
 @click.command(short_help="12 real requests, greedy next to beam 4.")
@@ -28,7 +29,14 @@ def demo(limit: int, as_json: bool, **options: Any) -> None:
         emit(result)
 
 
-@click.group(short_help="Quality and cost; no speed without a passed check.")
+class _Bench(click.Group):
+    """`bench --peers` is `bench peers`: scripts outside the project call it so."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(context, ["peers", *args[1:]] if args[:1] == ["--peers"] else args)
+
+
+@click.group(cls=_Bench, short_help="Quality and cost; no speed without a passed check.")
 def bench() -> None:
     """Measurements. Seconds are withheld, and the exit code is 1, unless what was timed was right."""
 
@@ -105,6 +113,22 @@ def peers(as_json: bool, data: Path | None, limit: int, width: int, alpha: float
             console=console(),
         )
     return _verdict(result, as_json)
+
+
+@bench.command(short_help="JSON Schema conformance of mask and validator.")
+@click.option(
+    "--data", required=True, type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder with json_schema_test_suite/ and jsonschemabench.jsonl.",
+)  # fmt: skip
+@json_option
+def schemas(data: Path, as_json: bool) -> int:
+    """Count what is compiled, partial, refused, and wrongly accepted or refused; exit code 1 if anything invalid passed the validator."""
+    from toolkit.bench.schemas import run
+
+    result = run(data)
+    if as_json:
+        emit(result)
+    return int(any(counts[name] for counts in result.values() for name in NEVER))
 
 
 def _verdict(result: dict[str, Json], as_json: bool) -> int:
