@@ -65,20 +65,26 @@ class Sample:
     def rows_wanted(self) -> int:
         return min(1 + len(self._unscored), self.sequence.pending)  # a stop id is not part of the sequence
 
+    @property
+    def _ended(self) -> bool:
+        return self.reason is not None
+
     def take(self, rows: Tensor) -> None:
         """rows [1 + forced, V]: log-probabilities of the forced tokens, then the logits of the next token."""
         if self.job.cancelled:
-            self._finish("cancelled")
+            self.reason = "cancelled"
+            self._finish()
             return
         for forced, row in zip(self._unscored, rows, strict=False):
             self.logprobs.append(self._logprob(row, forced))
         self._unscored = []
-        if self.reason is not None:
-            self._finish(self.reason)
+        if self._ended:
+            self._finish()
             return
         token = self._draw(rows[-1])
         if token is None:
-            self._finish("grammar")
+            self.reason = "grammar"
+            self._finish()
             return
         self.job.note_token()
         if self._scores:
@@ -89,12 +95,12 @@ class Sample:
             self.job.books.forced_tokens += 1
             if self._scores:
                 self._unscored.append(forced)
-            if self.reason is not None:
+            if self._ended:
                 break
-        if self.reason is None or self._unscored:
-            self._tell(text)
+        if self._ended and not self._unscored:
+            self._finish(text)
         else:
-            self._finish(self.reason, text)
+            self._tell(text)
 
     def _draw(self, row: Tensor) -> int | None:
         """The next token; None where the grammar and the bans together leave nothing."""
@@ -138,13 +144,14 @@ class Sample:
             self.job.tell(Delta(self.job.id, self.index, text, tuple(self.ids[self._told :])))
             self._told = len(self.ids)
 
-    def _finish(self, reason: FinishReason, text: str = "") -> None:
-        self.reason, self.done = reason, True
+    def _finish(self, text: str = "") -> None:
+        assert self.reason is not None
+        self.done = True
         self._tell(text + self._stream.flush())
         completion = Completion(
             text=self._stream.text,
             token_ids=tuple(self.ids),
-            finish_reason=reason,
+            finish_reason=self.reason,
             matched_stop=self.matched,
             logprobs=tuple(self.logprobs),
             seed=self.seed if self.params.temperature > 0 else None,
