@@ -65,7 +65,6 @@ class Sample:
     def rows_wanted(self) -> int:
         return min(1 + len(self._unscored), self.sequence.pending)  # a stop id is not part of the sequence
 
-    @property
     def _ended(self) -> bool:
         return self.reason is not None
 
@@ -78,7 +77,7 @@ class Sample:
         for forced, row in zip(self._unscored, rows, strict=False):
             self.logprobs.append(self._logprob(row, forced))
         self._unscored = []
-        if self._ended:
+        if self._ended():
             self._finish()
             return
         token = self._draw(rows[-1])
@@ -95,9 +94,9 @@ class Sample:
             self.job.books.forced_tokens += 1
             if self._scores:
                 self._unscored.append(forced)
-            if self._ended:
+            if self._ended():
                 break
-        if self._ended and not self._unscored:
+        if self._ended() and not self._unscored:
             self._finish(text)
         else:
             self._tell(text)
