@@ -1,7 +1,7 @@
 """transformers, importable next to a CPU build of torch.
 
-PyPI's torchvision (needed by SGLang) is linked against CUDA: its operators are not registered and importing it fails.
-Declaring the operator it asks for first lets the import through; no test calls it.
+PyPI's torchvision (SGLang's metadata asks for it) is linked against CUDA and cannot be imported here. No test needs it, so
+transformers is told that it is absent before it loads a model.
 """
 
 from __future__ import annotations
@@ -9,18 +9,15 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import torch
-
-_LIBRARY: list[Any] = []
-
 
 def transformers() -> Any:
-    if not _LIBRARY and not hasattr(torch.ops.torchvision, "nms"):
-        _LIBRARY.append(torch.library.Library("torchvision", "FRAGMENT"))
-        for name in ("nms", "qnms"):
-            _LIBRARY[0].define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import transformers
+        import transformers.utils
+        import transformers.utils.import_utils
+
+        for module in (transformers.utils, transformers.utils.import_utils):
+            module.is_torchvision_available = lambda: False  # type: ignore[attr-defined]
         import transformers.models.llama.modeling_llama
     return transformers

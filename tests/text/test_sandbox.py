@@ -42,6 +42,10 @@ def render(source: str, **variables: object) -> str:
         "{% set a = [7] * 50000 %}{% set b = [7] * 50000 %}{% for i in range(99999) %}{% if a == b %}{% endif %}{% endfor %}",
         "{% set a = 'x' * 4000000 %}{% for i in range(99999) %}{% if 'y' in a %}{% endif %}{% endfor %}",
         "{% set a = 'x' * 4000000 %}{{ [a, a, a, a, a, a] | string }}",
+        "{% set x %}{% for i in range(99999) %}" + "y" * 200_000 + "{% endfor %}{% endset %}",
+        "{% macro m() %}{% for i in range(99999) %}" + "y" * 200_000 + "{% endfor %}{% endmacro %}{{ m() }}",
+        "{% set x = 'y' * 4000000 %}{{ [x, x, x] | replace('y', 'z') }}",
+        "{{ " + " + ".join(["1"] * 50_000) + " }}",
         "{{ strftime_now('%1000000000d') }}",
         "{{ [1] | tojson(indent=100000000000) }}",
         "{{ range(99999) | list | string | list | map('upper') | join | list | sort | join('x' * 100000) }}",
@@ -94,3 +98,52 @@ def test_ordinary_template_language_works() -> None:
         " {{ ms | length }} {{ 'a' is defined }} {{ (ms | selectattr('a', 'equalto', 'z') | list) | length }} {{ 7 % 4 }}"
     )
     assert render(source, ms=[{"a": " x-y "}, {"a": "z"}]) == 'x-y,z=3 {"k": [1, "é<"]} y 1  x-y +z 2 True 1 3'
+
+
+def test_a_template_as_rich_as_released_ones_renders_as_in_the_plain_sandbox() -> None:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    source = """
+{%- if tools %}
+    {{- '[tools]\\n' }}
+    {%- for tool in tools %}{{- "\\n" }}{{- tool | string }}{%- endfor %}
+{%- elif messages[0].role == 'system' %}
+    {{- '[system]' + messages[0].content + '\\n' }}
+{%- endif %}
+{%- set ns = namespace(open=true, last=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.open and message.role == "user" and not(message.content.startswith('<r>') and message.content.endswith('</r>')) %}
+        {%- set ns.open = false %}{%- set ns.last = index %}
+    {%- endif %}
+{%- endfor %}
+{{- ns.last }}
+{%- macro show(text, mark='-') %}{{ mark }}{{ text.strip() }}{{ mark }}{% endmacro %}
+{%- for message in messages %}
+    {%- if message.note is defined and message.note is not none %}{{- message.note }}{%- endif %}
+    {%- if '</t>' in message.content %}
+        {{- message.content.split('</t>')[0].rstrip('\\n').split('<t>')[-1].lstrip('\\n') }}
+    {%- endif %}
+    {%- if loop.first or (messages[loop.index0 - 1].role != "user") %}{{- show(message.content, mark='*') }}{%- endif %}
+    {%- for call in message.calls %}
+        {%- if call.function %}{%- set call = call.function %}{%- endif %}
+        {{- call.name ~ ':' ~ call.arguments.items() | list ~ (call.arguments.x is string) ~ loop.last }}
+    {%- endfor %}
+{%- endfor %}
+{%- if enable is defined and enable is false %}{{- 'off' }}{%- else %}{{- 'on' if messages | length > 2 else 'few' }}{%- endif %}
+"""
+    messages = [
+        {"role": "system", "content": " s "},
+        {"role": "user", "content": "<t>\nwhy</t> é", "note": "n"},
+        {
+            "role": "assistant",
+            "content": "a",
+            "calls": [{"function": {"name": "f", "arguments": {"x": "1", "y": [2, {"z": None}]}}}],
+        },
+        {"role": "user", "content": "<r>ok</r>"},
+    ]
+    plain = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    for tools in (None, [{"name": "f"}]):
+        expected = plain.from_string(source).render(messages=messages, tools=tools)
+        assert render(source, messages=messages, tools=tools) == expected
+        assert "*<t>" in expected

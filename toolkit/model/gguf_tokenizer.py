@@ -84,9 +84,7 @@ def _tokenizer(tokens: list[str], types: list[int], merges: list[str], pre: str,
     digits, nfc, ignore_merges = _PRE[pre]
     pairs = _pairs(merges, where)
     last = max((i for i, kind in enumerate(types) if kind != _UNUSED), default=-1)  # unused ids at the end are padding
-    body = max(
-        (i for i, kind in enumerate(types) if kind == _NORMAL), default=-1
-    )  # added tokens after it stay out of the merges
+    body = max((i for i, kind in enumerate(types) if kind == _NORMAL), default=-1)  # merges cannot reach added tokens after it
     try:
         bpe = models.BPE({tokens[i]: i for i in range(body + 1)}, pairs, ignore_merges=ignore_merges)
     except Exception as error:  # the library raises plain Exception for a merge outside the vocabulary

@@ -39,6 +39,10 @@ _LOOKS = ("length", "count", "first", "last", "default", "d")  # filters whose w
 _WEIGHED: tuple[tuple[type[nodes.Node], str], ...] = (
     (nodes.Assign, "node"), (nodes.Keyword, "value"), (nodes.Pair, "value"), (nodes.Compare, "expr"), (nodes.Operand, "expr"),
 )  # fmt: skip
+# What a wrong template raises while it runs.
+_FAILURES = (
+    TemplateError, RecursionError, MemoryError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError,
+)  # fmt: skip
 _steps: ContextVar[list[int]] = ContextVar("steps")
 
 
@@ -98,24 +102,25 @@ class _Environment(ImmutableSandboxedEnvironment):
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = super()._parse(source, name, filename)
         for loop in list(tree.find_all(nodes.For)):
-            loop.iter = nodes.Filter(loop.iter, "_paid", [], [], None, None, lineno=loop.lineno)
+            loop.iter = _through("_paid", loop.iter, loop)
         for joined in list(tree.find_all(nodes.Concat)):
             if len(joined.nodes) > _MOST_PARTS:
                 raise UnsupportedError(f"chat template joins more than {_MOST_PARTS} values with ~ at line {joined.lineno}")
-            joined.nodes = [nodes.Filter(part, "_spend", [], [], None, None, lineno=joined.lineno) for part in joined.nodes]
+            joined.nodes = [_through("_spend", part, joined) for part in joined.nodes]
         for kind, field in _WEIGHED:
             for node in list(tree.find_all(kind)):
-                setattr(node, field, nodes.Filter(getattr(node, field), "_spend", [], [], None, None, lineno=node.lineno))
-        for output in tree.find_all(nodes.Output):
-            output.nodes = [
-                part
-                if isinstance(part, nodes.TemplateData)
-                else nodes.Filter(part, "_spend", [], [], None, None, lineno=output.lineno)
-                for part in output.nodes
-            ]
+                setattr(node, field, _through("_spend", getattr(node, field), node))
+        for output in tree.find_all(nodes.Output):  # fixed text as well: a loop can repeat it
+            parts = (nodes.Const(part.data) if isinstance(part, nodes.TemplateData) else part for part in output.nodes)
+            output.nodes = [_through("_spend", part, output) for part in parts]
         for block in tree.find_all(nodes.AssignBlock):
-            block.filter = nodes.Filter(block.filter, "_spend", [], [], None, None, lineno=block.lineno)
+            block.filter = _through("_spend", block.filter, block)
         return tree
+
+
+def _through(name: str, value: Any, at: nodes.Node) -> nodes.Filter:
+    """`value | name`, as if the template said so."""
+    return nodes.Filter(value, name, [], [], None, None, lineno=at.lineno)
 
 
 class Sandbox:
@@ -126,12 +131,8 @@ class Sandbox:
             trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=["jinja2.ext.loopcontrols"]
         )  # unoptimised: constants are folded while compiling, outside the budget
         known = {name: call for name, call in env.filters.items() if name in _FILTERS.split()}
-        env.filters = {name: _costed(call, name in _LOOKS) for name, call in known.items()} | {
-            "tojson": _tojson,
-            "_paid": _paid,
-            "_spend": _spend,
-        }
-        env.filters["join"], env.filters["replace"] = _join, _replace
+        env.filters = {name: _costed(call, name in _LOOKS) for name, call in known.items()}
+        env.filters |= {"tojson": _tojson, "join": _join, "replace": _replace, "_paid": _paid, "_spend": _spend}
         env.globals = {
             "range": env.globals["range"], "namespace": env.globals["namespace"], "dict": dict,
             "raise_exception": _refuse, "strftime_now": _now,
@@ -164,16 +165,7 @@ class CompiledTemplate:
             raise InputError(
                 f"chat template exceeds its bounds: {MOST_STEPS} steps, values of {MOST_SIZE} characters, no power or % on text"
             ) from error
-        except (
-            TemplateError,
-            RecursionError,
-            MemoryError,
-            TypeError,
-            ValueError,
-            LookupError,
-            ArithmeticError,
-            AttributeError,
-        ) as error:
+        except _FAILURES as error:
             raise InputError(f"chat template failed: {type(error).__name__}: {str(error)[:300]}") from error
         finally:
             _steps.reset(token)
@@ -204,7 +196,7 @@ def _check_replace(text: Any, old: Any, new: Any, *_count: Any) -> None:
 
 
 def _replace(text: Any, old: str, new: str, count: int = -1) -> str:
-    _check_replace(_spend(str(text)), old, new)
+    _check_replace(str(_spend(text)), old, new)
     return str(_spend(str(text).replace(old, new, count)))
 
 
@@ -212,7 +204,7 @@ def _join(items: Iterable[Any], separator: str = "", attribute: str | int | None
     total, texts = 0, []
     for item in _paid(items):
         part = item if attribute is None else item.get(attribute, "") if isinstance(item, dict) else item[attribute]
-        texts.append(str(part))
+        texts.append(str(_spend(part)))
         total += len(texts[-1]) + len(separator)
         if total > MOST_SIZE:
             raise _BoundsError
