@@ -72,7 +72,7 @@ def grammar(item: Item) -> Grammar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One item under one setting; `token_ids` without end tokens.
+    """One item under one setting; `token_ids` and `tokens` are without end tokens.
 
     `delivered`: the engine gave an answer as valid; `checked`: the validator agrees.
     """
@@ -133,11 +133,11 @@ def _outcome(engine: Engine, task: Task, setting: Setting, item: Item, event: Do
         best = next(h for h in result.alternatives if h.valid)
         top = any(task.judge(item.gold, h.value).exact for h in result.alternatives if h.valid)
         ids = without_end(best.token_ids, ends)
-        return _answered(task, setting, item, result, ids, len(best.token_ids), result.sum_logprob, seconds, top)
+        return _answered(task, setting, item, result, ids, result.sum_logprob, seconds, top)
     cut = "cut off at max_tokens" if result.finish_reason == "length" else ""
     total = None if cut else whole_logprob(engine, item.prompt, result)
     ids = without_end(result.token_ids, ends)
-    return _answered(task, setting, item, result, ids, len(result.token_ids), total, seconds, None, cut)
+    return _answered(task, setting, item, result, ids, total, seconds, None, cut)
 
 
 def _failed(task: Task, setting: Setting, item: Item, error: ToolkitError, seconds: float) -> Outcome:
@@ -151,7 +151,7 @@ def _failed(task: Task, setting: Setting, item: Item, error: ToolkitError, secon
 
 
 def _answered(
-    task: Task, setting: Setting, item: Item, result: BeamResult | Completion, ids: tuple[int, ...], tokens: int,
+    task: Task, setting: Setting, item: Item, result: BeamResult | Completion, ids: tuple[int, ...],
     logprob: float | None, seconds: float, top: bool | None, cut: str = "",
 ) -> Outcome:  # fmt: skip
     from toolkit.validate.check import Validator
@@ -163,6 +163,6 @@ def _answered(
         id=item.id, setting=setting.name, text=result.text, token_ids=ids, delivered=not cut, checked=report.valid, error=error,
         exact=counts.exact, top_exact=counts.exact if top is None else top,
         right=counts.right, wrong=counts.wrong, missed=counts.missed, sum_logprob=logprob,
-        tokens=tokens, passes=result.usage.passes, rows=result.usage.rows, cached=result.usage.cached_tokens,
+        tokens=len(ids), passes=result.usage.passes, rows=result.usage.rows, cached=result.usage.cached_tokens,
         seconds=seconds, ttft_s=result.timing.ttft_s, decode_tok_s=result.timing.decode_tok_s,
     )  # fmt: skip
