@@ -152,7 +152,7 @@ def _plain_text(grammar: Grammar, limits: Limits) -> str:
     if grammar.kind == "regex":
         return str(llguidance.LLMatcher.grammar_from_regex(unanchored(grammar.source)))
     if grammar.kind == "choices":
-        return str(llguidance.LLMatcher.grammar_from_lark(_alternatives(choices_of(grammar.source, limits.choices))))
+        return str(llguidance.LLMatcher.grammar_from_regex(_alternatives(choices_of(grammar.source, limits.choices))))
     return str(llguidance.LLMatcher.grammar_from_lark(_as_lark(grammar.source)))
 
 
@@ -200,7 +200,8 @@ def choices_of(source: str, most: int) -> list[str]:
 
 
 def _alternatives(choices: Sequence[str]) -> str:
-    return "start: " + " | ".join(json.dumps(each) for each in dict.fromkeys(choices))
+    """One regex, hence one lexeme: as alternatives of a grammar, thousands of choices would hit the engine's row limit."""
+    return "|".join(map(re.escape, dict.fromkeys(choices)))
 
 
 def _as_lark(source: str) -> str:

@@ -104,7 +104,12 @@ class LLMatcher:
     @property
     def is_stopped(self) -> bool:
         """Whether nothing but the end may follow."""
-        return bool(self._native.is_stopped()) and self.is_accepting
+        if not self.is_accepting or self._native.is_stopped():
+            return self.is_accepting
+        line = np.empty_like(self._sets.text)  # the native verdict comes late in some states
+        self._native.unsafe_compute_mask_ptr(line.ctypes.data, line.nbytes)
+        self._check()
+        return not np.bitwise_and(line, self._sets.text).any()
 
     def _check(self) -> None:
         if self._native.is_error():
