@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from contiguous import Contiguous
-from hf_reference import transformers
 
+from tests.model.contiguous import Contiguous
+from tests.model.hf_reference import transformers
 from toolkit.errors import InputError, UnsupportedError, UsageError
 from toolkit.model.attention import FullAttention
 from toolkit.model.tiny import tiny_model

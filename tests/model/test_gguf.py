@@ -10,8 +10,8 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from hf_reference import transformers
 
+from tests.model.hf_reference import transformers
 from toolkit.errors import InputError, ToolkitError, UnsupportedError
 from toolkit.model.attention import FullAttention
 from toolkit.model.convert import convert_gguf
@@ -146,6 +146,7 @@ def test_a_converted_tokenizer_equals_the_one_transformers_loads(architecture: s
     size = len(vocabulary()[0])
     assert (ours.vocab_size, ours.eos_ids) == (size, (size - 4,))
     assert ours.control_ids == {size - 5, size - 4, size - 2, size - 1}
+    assert ours.decode(ours.encode("[PAD0]", control=True)) == "[PAD0]"  # unused ids are padding, not control strings
     assert ours.chat([{"role": "user", "content": "he"}]) == [*ours.encode("he"), size - 4]
 
 

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from test_decoder import save
-from test_gguf import vocabulary as vocabulary_of_gguf
-from test_gguf import write
 
+from tests.model.test_decoder import save
+from tests.model.test_gguf import vocabulary as vocabulary_of_gguf
+from tests.model.test_gguf import write
 from toolkit.errors import EngineError, InputError, UsageError
 from toolkit.model import store
 from toolkit.model.fingerprint import CACHE, fingerprint

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import regex
 import torch
-from contiguous import Contiguous
-from hf_reference import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.model.contiguous import Contiguous
+from tests.model.hf_reference import transformers
 from toolkit.errors import InputError
 from toolkit.model.attention import FullAttention
 from toolkit.model.decoder import Decoder
