@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,7 +93,7 @@ class _Engine:
 
     def __init__(self, tokenizer: Tokenizer, limits: Limits) -> None:
         self.loaded = _loaded(tokenizer)
-        self._ends = time.monotonic() + limits.seconds
+        self._seconds_left = limits.seconds
         self._limits = {
             "max_items_in_row": limits.row_items,
             "initial_lexer_fuel": limits.lexer_fuel,
@@ -106,8 +105,11 @@ class _Engine:
 
     def error_of(self, text: str) -> str:
         """Why a grammar in the engine's own text does not compile, "" where it does."""
-        left = self._ends - time.monotonic()
-        return PROBE.error_of(text, left, self._limits) if left > 0 else OUT_OF_TIME
+        if self._seconds_left <= 0:
+            return OUT_OF_TIME
+        error, used = PROBE.error_of(text, self._seconds_left, self._limits)
+        self._seconds_left -= used
+        return error
 
     def native(self, text: str) -> Any:
         """The matcher of a text that `error_of` let pass."""

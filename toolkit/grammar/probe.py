@@ -1,6 +1,6 @@
 """Probe: a process that compiles first, and dies where a compile has no end.
 
-In: a grammar in llguidance's own text, seconds.   Out: its error, "" where it compiles.
+In: a grammar in llguidance's own text, seconds of CPU time (so that a busy machine changes no verdict).   Out: its error, "" where it compiles.
 Knows nothing about: tokenizers (it uses the 256 bytes), schemas, this package: it runs as a file of its own.
 Invariants: no call lasts longer than its seconds; a compile that hangs, crashes or eats memory takes down the probe, never the
 caller, and the next call starts a new one. Thread-safe.
@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 MEMORY_BYTES = 2 * 1024**3
@@ -32,8 +33,8 @@ class Probe:
         self._lock = threading.Lock()
         self._child: subprocess.Popen[str] | None = None
 
-    def error_of(self, grammar: str, seconds: float, limits: dict[str, int]) -> str:
-        """Why `grammar` does not compile, "" where it does; OUT_OF_TIME or CRASHED where that cost the child."""
+    def error_of(self, grammar: str, seconds: float, limits: dict[str, int]) -> tuple[str, float]:
+        """(why `grammar` does not compile, "" where it does, seconds used). OUT_OF_TIME or CRASHED cost the child its life."""
         line = json.dumps({"grammar": grammar, "seconds": max(seconds, 0.01), "limits": limits})
         with self._lock:
             child = self._running()
@@ -45,9 +46,10 @@ class Probe:
             except BrokenPipeError:
                 answer = ""
             if answer:
-                return str(json.loads(answer))
+                error, used = json.loads(answer)
+                return str(error), float(used)
             self._drop()
-            return OUT_OF_TIME if child.returncode == -signal.SIGALRM else CRASHED
+            return (OUT_OF_TIME if child.returncode == -signal.SIGPROF else CRASHED), seconds
 
     def close(self) -> None:
         """End the child, if there is one."""
@@ -76,7 +78,7 @@ class Probe:
                         pipe.close()
                 except BrokenPipeError:
                     continue
-            self._child.wait()  # it ends at the end of its input, or by its own alarm
+            self._child.wait()  # it ends at the end of its input, or by its own timer
             self._child = None
 
 
@@ -98,7 +100,7 @@ class _Bytes:
 
 
 def _serve() -> None:
-    """The child: one JSON line in, one out. SIGALRM keeps its default action, which ends the process even in native code."""
+    """The child: one JSON line in, one out. SIGPROF keeps its default action, which ends the process even in native code."""
     import llguidance
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -106,13 +108,14 @@ def _serve() -> None:
     tokenizer: Any = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()), n_vocab=257, eos_token=256)
     for line in sys.stdin:
         task = json.loads(line)
-        signal.setitimer(signal.ITIMER_REAL, task["seconds"])
+        started = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, task["seconds"])
         limits = llguidance.LLParserLimits(**task["limits"], verbose_errors=False)
         matcher = llguidance.LLMatcher(tokenizer, task["grammar"], log_level=0, limits=limits)
         if not matcher.is_error():
             matcher.compute_bitmask()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        print(json.dumps(matcher.get_error()), flush=True)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        print(json.dumps([matcher.get_error(), time.process_time() - started]), flush=True)
 
 
 if __name__ == "__main__":
