@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 
 import pytest
 
 from tests.engine.twins import every_text, search
-from toolkit.contracts import BeamParams, Grammar
+from toolkit.contracts import BeamParams, Grammar, Mask
 from toolkit.engine.embedded import EmbeddedEngine
-from toolkit.errors import NoValidError
+from toolkit.errors import NoValidError, SchemaError
+from toolkit.grammar.matcher import LLMatcher
 from toolkit.sample.beam import score as normalise
 
 RECORD = {
@@ -129,6 +131,26 @@ def test_all_invalid_is_an_error_with_every_reason(tiny: EmbeddedEngine) -> None
     assert len(caught.value.reasons) == len(caught.value.texts) == 2
     with pytest.raises(NoValidError, match="truncated at max_tokens = 5"):
         tiny.beam("Say: ", grammar=SCHEMA, width=2, max_tokens=5)
+
+
+def test_a_hypothesis_on_which_the_grammar_engine_gives_up_ends_alone(
+    tiny: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    likeliest = tiny.complete("Say: ", grammar=LETTERS, max_tokens=1).text
+    calls = []
+
+    def refuse(self: LLMatcher, mask: Mask, row: int, fill: Callable[..., None] = LLMatcher.fill) -> None:
+        if self._consumed == 1 and not calls:  # the best beam comes first
+            calls.append(row)
+            raise SchemaError("the grammar engine met its limit")
+        fill(self, mask, row)
+
+    monkeypatch.setattr(LLMatcher, "fill", refuse)
+    rest = tiny.beam("Say: ", grammar=LETTERS, width=6, alpha=0.0)
+    assert calls and rest.valid and all(not one.text.startswith(likeliest) for one in rest.alternatives)
+    calls.clear()
+    with pytest.raises(NoValidError, match="met its limit"):
+        tiny.beam("Say: ", grammar=LETTERS, width=1)
 
 
 def test_groups_make_the_n_best_more_diverse_and_leave_scores_honest(tiny: EmbeddedEngine) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from toolkit.contracts import BeamParams, BeamResult, FinishReason, Grammar, Hypothesis, Report, Timing, Tokenizer, Usage
 from toolkit.engine.confidence import field_confidence, with_margins
-from toolkit.errors import NoValidError
+from toolkit.errors import NoValidError, SchemaError
 from toolkit.sample.beam import diversity, score
 from toolkit.validate.check import Validator
 
@@ -42,6 +42,7 @@ class Harvest:
         self._validator = Validator(grammar) if grammar is not None else None
         self._found: dict[str, _Finished] = {}
         self._truncated: list[_Finished] = []
+        self._dead: list[str] = []
 
     @property
     def enough(self) -> bool:
@@ -61,6 +62,10 @@ class Harvest:
     def truncated(self, ids: Sequence[int], logprobs: Sequence[float], allowed: Sequence[float]) -> None:
         """A hypothesis met max_tokens: it counts only where nothing ended, and only if its text is complete as it is."""
         self._truncated.append(self._finish(ids, logprobs, allowed, "length"))
+
+    def dead(self, error: SchemaError) -> None:
+        """A hypothesis ended because the grammar engine met a dead end or its own limits."""
+        self._dead.append(str(error))
 
     @property
     def answer_tokens(self) -> int:
@@ -128,7 +133,7 @@ class Harvest:
         return hypothesis.text
 
     def _no_valid(self, ranked: Sequence[_Finished]) -> NoValidError:
-        reasons = tuple(_reason(finished.hypothesis, self.params) for finished in ranked)
+        reasons = (*(_reason(finished.hypothesis, self.params) for finished in ranked), *dict.fromkeys(self._dead))
         return NoValidError(
             f"none of {len(ranked)} hypotheses is valid: {'; '.join(dict.fromkeys(reasons)) or 'nothing was decoded'}",
             reasons=reasons,

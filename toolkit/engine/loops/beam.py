@@ -25,7 +25,7 @@ from toolkit.contracts import BeamParams
 from toolkit.engine.harvest import Harvest
 from toolkit.engine.job import Ask, Job, Loop
 from toolkit.engine.sequence import Sequence
-from toolkit.errors import CancelledError
+from toolkit.errors import CancelledError, SchemaError
 from toolkit.grammar.mask import allocate, unpack
 from toolkit.sample.beam import Candidate, best, bound, choose
 
@@ -146,11 +146,21 @@ class Search:
         for candidate, sequence in zip(survivors, forks, strict=True):
             origin = group[candidate.parent]
             one = origin.child(candidate, sequence)
-            if not origin.ahead:
-                sequence.advance([candidate.token])
-                one.forced = self._force(sequence, self.job.max_tokens - length)
-            children.append(one)
+            if origin.ahead or self._grow(one, self.job.max_tokens - length):
+                children.append(one)
+            else:
+                self.job.drop(sequence)
         return children
+
+    def _grow(self, one: Beam, room: int) -> bool:
+        """Take the chosen token, and what it forces, into the sequence; False if the grammar engine gave up on it."""
+        try:
+            one.sequence.advance(one.ids[-1:])
+            one.forced = self._force(one.sequence, room)
+        except SchemaError as error:
+            self.harvest.dead(error)
+            return False
+        return True
 
     def _force(self, sequence: Sequence, room: int) -> list[int]:
         """Append what the grammar forces next, at most `room` tokens; without lookahead one at a time by way of `next`."""
@@ -183,5 +193,9 @@ class Search:
         mask = allocate(len(beams), logits.shape[-1])
         for row, one in enumerate(beams):
             assert one.sequence.matcher is not None
-            one.sequence.matcher.fill(mask, row)
+            try:
+                one.sequence.matcher.fill(mask, row)
+            except SchemaError as error:  # this hypothesis ends here, the others go on
+                mask[row] = 0
+                self.harvest.dead(error)
         return torch.from_numpy(np.ascontiguousarray(unpack(mask, logits.shape[-1]))).to(logits.device)
