@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bench_scripted import ScriptedEngine
-
+from tests.bench.bench_scripted import ScriptedEngine
 from toolkit.bench.card import card, line
 
 

@@ -8,9 +8,9 @@ import json
 import re
 
 import pytest
-from bench_scripted import ScriptedEngine
 from rich.console import Console
 
+from tests.bench.bench_scripted import ScriptedEngine
 from toolkit.bench import bfcl, demo
 from toolkit.contracts import Json, Request
 from toolkit.errors import UsageError
@@ -61,6 +61,14 @@ def test_requests_are_spread_evenly_over_the_file() -> None:
     assert all(30 <= later - earlier <= 37 for earlier, later in itertools.pairwise(ids))
     with pytest.raises(UsageError, match="limit"):
         demo.spread(task, 0)
+
+
+def test_the_first_request_goes_alone_and_none_is_lost() -> None:
+    items = bfcl.load().items[:10]
+    found = demo.groups(items)
+    assert [len(group) for group in found] == [1, 4, 4, 1]
+    assert [item for group in found for item in group] == list(items)
+    assert demo.groups(items[:1]) == [items[:1]]
 
 
 def test_a_beam_without_a_valid_answer_is_shown_and_not_an_error() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_scripted import ScriptedEngine
 from rich.console import Console
 
+from tests.bench.bench_scripted import ScriptedEngine
 from toolkit.bench import arms, extraction
 from toolkit.contracts import Json, Request
 from toolkit.errors import InputError, UsageError

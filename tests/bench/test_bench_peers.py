@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from bench_scripted import EOS, Bytes, ScriptedEngine
 from rich.console import Console
 
+from tests.bench.bench_scripted import EOS, Bytes, ScriptedEngine
 from toolkit.bench import peers
 from toolkit.bench.task import Item
 from toolkit.bench.transformers_peer import allowed_ids, trim
