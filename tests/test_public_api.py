@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
 import toolkit
 
-HEAVY = ("torch", "sglang", "transformers", "llguidance", "outlines")
+HEAVY = ("torch", "sglang", "transformers", "llguidance", "outlines", "jsonschema")
 
 
 def loaded_by(code: str) -> list[str]:
@@ -26,9 +27,14 @@ def test_all_is_sorted_and_every_name_is_there() -> None:
 
 
 def test_every_visible_name_is_public() -> None:
-    modules = {name for name, value in vars(toolkit).items() if type(value).__name__ == "module"}
-    visible = {name for name in vars(toolkit) if not name.startswith("_")} - modules - {"version"}
-    assert visible == set(toolkit.__all__) - {"__version__"}
+    helpers = {"version", "Table", "TYPE_CHECKING", "Any"}
+    visible = {name for name, value in vars(toolkit).items() if not name.startswith("_") and not isinstance(value, ModuleType)}
+    assert visible - helpers <= set(toolkit.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        _ = toolkit.nope
 
 
 @pytest.mark.parametrize(

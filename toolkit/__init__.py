@@ -3,10 +3,12 @@
     engine = toolkit.open_engine("embedded", model="smollm2")
     result = engine.beam("Extract: ...", schema={"type": "object", ...}, width=4)
 
-Loads neither torch nor sglang: an engine does when it is opened, `toolkit.lang` when it is imported.
+Loads neither torch nor sglang: an engine does when it is opened, `toolkit.lang` when it is imported. `grammar_of` and `Validator`
+load at first use: what checks JSON Schema's formats takes a second to import.
 """
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from toolkit.contracts import (
     BeamParams,
@@ -42,8 +44,14 @@ from toolkit.errors import (
     UnsupportedError,
     UsageError,
 )
+from toolkit.plugins import Table
+
+if TYPE_CHECKING:
+    from toolkit.grammar.types import grammar_of
+    from toolkit.validate.check import Validator
 
 __version__ = version("sgl-toolkit")
+_LATER = Table("name", {"Validator": "toolkit.validate.check:Validator", "grammar_of": "toolkit.grammar.types:grammar_of"})
 
 __all__ = [
     "BeamParams",
@@ -74,7 +82,15 @@ __all__ = [
     "UnsupportedError",
     "Usage",
     "UsageError",
+    "Validator",
     "Violation",
     "__version__",
+    "grammar_of",
     "open_engine",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _LATER.load(name)
