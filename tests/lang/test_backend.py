@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import sglang as sgl
-from lang_scripted import ByteTalk, ScriptedEngine
 from sglang.lang.global_config import global_config
 
+from tests.lang.lang_scripted import ByteTalk, ScriptedEngine
 from toolkit.contracts import Request
 from toolkit.errors import EngineError, ToolkitError, UnsupportedError, UsageError
 from toolkit.lang import EmbeddedBackend

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import sglang as sgl
-from lang_scripted import ByteTalk, ScriptedEngine
 
+from tests.lang.lang_scripted import ByteTalk, ScriptedEngine
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.lang import EmbeddedBackend
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import sglang as sgl
-from lang_scripted import ScriptedEngine
 from sglang.lang.global_config import global_config
 
+from tests.lang.lang_scripted import ScriptedEngine
 from toolkit.errors import InputError, UsageError
 from toolkit.lang import load_program, run_program
 

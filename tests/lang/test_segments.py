@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import sglang as sgl
-from lang_scripted import ScriptedEngine
 from pydantic import BaseModel
 from sglang.lang.backend.base_backend import BaseBackend
 
+from tests.lang.lang_scripted import ScriptedEngine
 from toolkit.contracts import BeamParams, BeamResult, Grammar, Request
 from toolkit.errors import NoValidError, SchemaError, UnsupportedError, UsageError
 from toolkit.lang import EmbeddedBackend, Segment, beam, free, result, tool_call
