@@ -134,7 +134,7 @@ def test_records_that_cannot_be_converted_are_counted_by_reason(tmp_path: Path) 
 
 def test_prompts_share_everything_before_the_function_and_end_where_the_answer_starts(tmp_path: Path) -> None:
     path = write(tmp_path / "b.jsonl", record())
-    raw = bfcl.load(path).items[0].prompt
+    raw = bfcl.load(path, style="raw").items[0].prompt
     assert isinstance(raw, str)
     assert raw.startswith(bfcl.INSTRUCTION) and raw.endswith("Request: Do 3.\nArguments:\n")
     assert "- n (integer): A number." in raw

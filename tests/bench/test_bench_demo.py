@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import re
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -33,9 +33,8 @@ def scripted() -> ScriptedEngine:
     right = answers()
 
     def script(request: Request) -> list[tuple[Json, float]]:
-        match = re.search(r"Request: (.*)\nArguments:\n\Z", str(request.prompt), re.DOTALL)
-        assert match
-        value = right[match[1].rsplit("Request: ", 1)[-1]]
+        turn: Any = request.prompt[-1]
+        value = right[turn["content"].split("\nRequest: ", 1)[1]]
         if request.beam is None:
             return [('\0{"cut', -8.0)]
         return [(value, -1.0), ({}, -4.0)]

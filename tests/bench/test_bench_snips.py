@@ -41,7 +41,7 @@ def test_every_slot_is_optional_and_rare_slots_are_neither_asked_for_nor_missed(
 
 
 def test_shots_are_five_and_written_in_the_order_of_the_schema(folder: Path) -> None:
-    prompt = snips.load(folder).items[0].prompt
+    prompt = snips.load(folder, style="raw").items[0].prompt
     assert isinstance(prompt, str)
     assert prompt.count("Request: ") == 6
     assert '{"city":"Rome","size":"0"}' in prompt

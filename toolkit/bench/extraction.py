@@ -33,12 +33,13 @@ TASKS = Table("task", {"bfcl": "toolkit.bench.bfcl:load", "snips": "toolkit.benc
 def run(
     engine: Engine, *, task: str, data: Path | None = None, limit: int | None = None,
     settings: Sequence[str] = arms.DEFAULT, batch: int = 8, console: Console | None = None,
-    out: Path = Path("out/bench"), resume: bool = False, style: Style = "raw",
+    out: Path = Path("out/bench"), resume: bool = False, style: Style | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Measure `task` (bfcl | snips) on its first `limit` records, `batch` of them decoded together.
 
-    data: JSONL file (bfcl; None = the installed package) or folder (snips). Rows go to `out`/<task>-<key>.jsonl as they come;
-    with `resume` those of an interrupted run of the same model, records, settings and machine are taken over.
+    data: JSONL file (bfcl; None = the installed package) or folder (snips); style None is the task's own. Rows go to
+    `out`/<task>-<key>.jsonl as they come: with `resume` an interrupted run of the same model, records, settings and machine
+    goes on where it stopped, without it the file starts over.
     """
     require(isinstance(batch, int) and batch >= 1, "batch", batch, "an integer >= 1")
     chosen = _load(task, data, style)
@@ -46,21 +47,21 @@ def run(
     compared = arms.parse(settings)
     console = console or Console(stderr=True)
     found = card(engine)
-    key = _key(found, chosen, items, compared, batch, style)
+    key = _key(found, chosen, items, compared, batch)
     log = RowLog(out / f"{task}-{_digest(key)[:12]}.jsonl", key, resume=resume)
     tables.opening(console, chosen, len(items), found)
     _measure(engine, chosen, items, (*compared, TWIN), batch, log, console)
     result = summary.summarise(chosen, items, compared, log.rows)
-    result |= {"card": found, "rows_file": str(log.path), "batch": batch, "style": style}
+    result |= {"card": found, "rows_file": str(log.path), "batch": batch, "style": chosen.style}
     tables.closing(console, result)
     return result
 
 
-def _load(task: str, data: Path | None, style: Style) -> Task:
+def _load(task: str, data: Path | None, style: Style | None) -> Task:
     load = TASKS.load(task)
     if data is None and task != "bfcl":
         raise UsageError(f"task {task} needs its data", hint="give the folder with --data")
-    loaded: Task = load(data, style=style)
+    loaded: Task = load(data, style=style) if style else load(data)
     return loaded
 
 
@@ -95,9 +96,7 @@ def _rotated(settings: Sequence[Setting], index: int) -> Iterator[Setting]:
         yield settings[(place + index) % len(settings)]
 
 
-def _key(
-    found: dict[str, Any], task: Task, items: Sequence[Item], settings: Sequence[Setting], batch: int, style: str
-) -> dict[str, Any]:
+def _key(found: dict[str, Any], task: Task, items: Sequence[Item], settings: Sequence[Setting], batch: int) -> dict[str, Any]:
     """What must be equal for rows of two runs to be one measurement."""
     return {
         "task": task.name,
@@ -106,7 +105,7 @@ def _key(
         "settings": [setting.name for setting in settings],
         "max_tokens": task.max_tokens,
         "batch": batch,
-        "style": style,
+        "style": task.style,
         "card": found,
     }
 

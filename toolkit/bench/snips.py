@@ -23,7 +23,7 @@ MAX_VALUE = 80  # characters; the longest slot value of the data has 55
 BOUNDS = f"slot values <= {MAX_VALUE} characters"
 
 
-def load(folder: Path, *, style: Style = "raw", slots: int = 5, max_tokens: int = 128) -> Task:
+def load(folder: Path, *, style: Style = "chat", slots: int = 5, max_tokens: int = 128) -> Task:
     """Task over every intent of the folder. Raises InputError for a missing or malformed file."""
     trains = sorted(folder.glob("*.train.jsonl"))
     if not trains:
@@ -31,7 +31,7 @@ def load(folder: Path, *, style: Style = "raw", slots: int = 5, max_tokens: int 
     columns = [_intent(train, style, slots) for train in trains]
     depth = max(len(column) for column in columns)
     items = tuple(column[row] for row in range(depth) for column in columns if row < len(column))
-    return Task(name="snips", items=items, judge=judge, max_tokens=max_tokens, bounds=BOUNDS)
+    return Task(name="snips", style=style, items=items, judge=judge, max_tokens=max_tokens, bounds=BOUNDS)
 
 
 def _intent(train: Path, style: Style, slots: int) -> list[Item]:

@@ -44,13 +44,14 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Items and their judge. `skipped` counts records left out by reason; `bounds` says what the schemas limit and why."""
+    """Items and their judge. `skipped` counts records left out by reason; `bounds` says what the schemas limit."""
 
     name: str
     items: tuple[Item, ...]
     judge: Callable[[Any, Json], Counts]
     max_tokens: int
     bounds: str
+    style: Style
     skipped: Mapping[str, int] = field(default_factory=dict)
 
     def first(self, limit: int | None) -> tuple[Item, ...]:
