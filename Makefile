@@ -27,6 +27,7 @@ $(STAMP): pyproject.toml Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) -e '.[cpu,dev]'
 	$(PIP_INSTALL) --no-deps $(SGLANG_CPU) $(DATA)
+	$(BIN)/python -c 'from toolkit.lang.frontend import install_hook; install_hook()'
 	touch $@
 
 model: $(STAMP) ## convert the default model once (kept in the user's cache folder)

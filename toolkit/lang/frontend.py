@@ -1,30 +1,21 @@
-"""Front end: makes `import sglang` work wherever the front end's own few dependencies are.
+"""Front end: loads SGLang's front end, and installs the hook that lets other programs load it.
 
-SGLang's package init imports `sglang.srt.utils` (torch, triton, the server's imports) for one thing: patches of
-transformers, which the front end never uses. Where triton is absent - any machine set up for the CPU - that import fails,
-so the patch module is stood in for while SGLang loads, and taken out again: `sglang.lang` then loads in a third of a second,
-without torch. Where triton is present, nothing is touched.
-
+Installing the hook is a step of the set-up without a GPU (see the Makefile).
 Knows nothing about: engines, programs.
-Source: sglang 0.5.23, `sglang/__init__.py` (read and tried).
 """
 
 from __future__ import annotations
 
 import sys
+import sysconfig
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
+from pathlib import Path
 
 from toolkit.errors import MissingExtraError
+from toolkit.lang import hook
 
-PATCHES = "sglang.srt.utils.hf_transformers_patches"
-
-
-def _no_patches() -> ModuleType:
-    module = ModuleType(PATCHES)
-    module.apply_all = lambda: None  # type: ignore[attr-defined]
-    return module
+COPY = "sgl_toolkit_sglang_hook"
 
 
 def load_sglang() -> None:
@@ -33,13 +24,15 @@ def load_sglang() -> None:
         return
     if find_spec("sglang") is None:
         raise MissingExtraError("sglang", "sglang")
-    stand_in = _no_patches() if find_spec("triton") is None else None
-    if stand_in is not None:
-        sys.modules[PATCHES] = stand_in
+    hook.install()
     try:
         import_module("sglang")
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"{error.name} (which sglang imports)", "sglang") from error
-    finally:
-        if stand_in is not None and sys.modules.get(PATCHES) is stand_in:
-            del sys.modules[PATCHES]
+
+
+def install_hook(folder: Path | None = None) -> None:
+    """Copy the hook into a site-packages folder (None: this environment's), with the .pth line that runs it at start-up."""
+    folder = folder or Path(sysconfig.get_paths()["purelib"])
+    (folder / f"{COPY}.py").write_text(Path(hook.__file__).read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / f"{COPY}.pth").write_text(f"import {COPY}; {COPY}.install()\n", encoding="utf-8")
