@@ -153,6 +153,21 @@ def test_a_malformed_line_is_named_by_file_and_number(tmp_path: Path) -> None:
         bfcl.load(tmp_path / "absent.jsonl")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"function": 3},
+        {"answers": [{}]},
+        {"answers": []},
+        {"answers": [{"f": {"n": 3}}]},
+        {"function": {"parameters": of(n={"type": "float"})}},
+    ],
+)
+def test_a_record_of_another_shape_is_named_by_its_id(tmp_path: Path, changes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="record 'one' is not a BFCL record"):
+        bfcl.load(write(tmp_path / "b.jsonl", record(**changes)))
+
+
 def test_a_limit_below_one_is_refused(tmp_path: Path) -> None:
     task = bfcl.load(write(tmp_path / "b.jsonl", record()))
     with pytest.raises(UsageError, match="limit = 0"):

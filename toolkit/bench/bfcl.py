@@ -53,16 +53,12 @@ def load(source: Path | None = None, *, style: Style = "chat", max_tokens: int =
     skipped: Counter[str] = Counter()
     items = []
     for record in _records(source):
-        function = record["function"]
         try:
-            schema = bfcl_schema.to_schema(function["parameters"])
+            items.append(_item(record, style))
         except SchemaError as error:
             skipped[error.message] += 1
-            continue
-        question = f"{describe(function)}\nRequest: {record['question']}"
-        prompt = few_shot(INSTRUCTION, SHOTS, question, style, "Arguments:")
-        gold = [answer[function["name"]] for answer in record["answers"]]
-        items.append(Item(record["id"], record["question"], prompt, schema, gold))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise InputError(f"record {record['id']!r} is not a BFCL record: {error!r}") from error
     return Task(
         name="bfcl",
         style=style,
@@ -72,6 +68,16 @@ def load(source: Path | None = None, *, style: Style = "chat", max_tokens: int =
         bounds=bfcl_schema.BOUNDS,
         skipped=dict(skipped),
     )
+
+
+def _item(record: dict[str, Any], style: Style) -> Item:
+    function = record["function"]
+    schema = bfcl_schema.to_schema(function["parameters"])
+    question = f"{describe(function)}\nRequest: {record['question']}"
+    gold = [answer[function["name"]] for answer in record["answers"]]
+    if not gold or not all(isinstance(values, list) for accepted in gold for values in accepted.values()):
+        raise ValueError("answers are not lists of accepted values by argument")
+    return Item(record["id"], record["question"], few_shot(INSTRUCTION, SHOTS, question, style, "Arguments:"), schema, gold)
 
 
 def describe(function: Json) -> str:
