@@ -207,3 +207,18 @@ def test_byte_spans_cut_out_their_values(value: dict[str, Any]) -> None:
 
 def test_a_string_span_holds_its_quotes_and_counts_bytes() -> None:
     assert value_spans('{"é":"ü","b":[10]}') == {"/é": (6, 10), "/b/0": (16, 18)}
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("iri", "http://ƒøø.ßår/?∂éœ=πîx#πîüx", "/abc"),
+        ("iri", "urn:é", "é:x"),
+        ("iri-reference", "/âππ", "\\\\windows\\filëßåré"),
+        ("uri", "http://foo.bar/?baz=qux#quux", "http://foo.bar/é"),
+    ],
+)
+def test_identifiers_are_asserted_also_beyond_ascii(name: str, good: str, bad: str) -> None:
+    validator = Validator(Grammar("json_schema", json.dumps({"format": name})))
+    assert validator.check(json.dumps(good)).valid
+    assert validator.check(json.dumps(bad)).violations[0].keyword == "format"

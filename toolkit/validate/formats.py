@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from urllib.parse import quote
 
 import jsonschema
 
@@ -33,6 +34,20 @@ def _regex(value: object) -> bool:
         return False
 
 
+def _iri(rule: str) -> Callable[[object], bool]:
+    """RFC 3987, 3.1: an IRI is a URI whose characters beyond ASCII are percent-encoded as UTF-8."""
+    from rfc3986_validator import validate_rfc3986
+
+    def check(value: object) -> bool:
+        if not isinstance(value, str):
+            return True
+        if not all(char.isascii() or char.isprintable() for char in value):
+            return False
+        return bool(validate_rfc3986("".join(char if char.isascii() else quote(char) for char in value), rule=rule))
+
+    return check
+
+
 def checker() -> jsonschema.FormatChecker:
     """The format checker of this project."""
     found = jsonschema.FormatChecker(())
@@ -40,7 +55,10 @@ def checker() -> jsonschema.FormatChecker:
         name: (_bounded(check), raises)
         for name, (check, raises) in jsonschema.Draft202012Validator.FORMAT_CHECKER.checkers.items()
     }
-    found.checkers |= {"email": (_email, ()), "regex": (_regex, ())}
+    own: dict[str, Callable[[object], bool]] = {
+        "email": _email, "regex": _regex, "iri": _bounded(_iri("URI")), "iri-reference": _bounded(_iri("URI_reference")),
+    }  # fmt: skip
+    found.checkers |= {name: (check, ()) for name, check in own.items()}
     return found
 
 
