@@ -157,7 +157,7 @@ class Usage:
     input_tokens: int = 0
     cached_tokens: int = 0  # prompt tokens whose KV was found, not computed
     output_tokens: int = 0
-    forced_tokens: int = 0  # generated tokens that the grammar left no choice about
+    forced_tokens: int = 0  # tokens that the grammar left no choice about, over all lines of the request
     passes: int = 0
     rows: int = 0
     proposed: int = 0
