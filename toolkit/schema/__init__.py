@@ -1,10 +1,10 @@
 """Schema: strict JSON text and JSON Schema documents, shared by everything above the floor.
 
-`parse_json` reads a value, `value_spans` says where each of its parts lies, `load_schema` and `check_schema` take in schema
-documents. Knows nothing about: grammars, tokens, or whether an instance is valid.
+`parse_json` reads a value, `read_spans` says where each of its parts lies, `value_key` when two are the same; `load_schema` and
+`check_schema` take in schema documents. Knows nothing about: grammars, tokens, or whether an instance is valid.
 """
 
-from toolkit.schema.clock import Keyword, OutOfTime, clocked, deadline, seconds_left
+from toolkit.schema.clock import Keyword, OutOfTime, charge, clocked, deadline, seconds_left
 from toolkit.schema.document import (
     DRAFTS,
     Draft,
@@ -15,6 +15,7 @@ from toolkit.schema.document import (
     schema_of,
     subschemas,
 )
+from toolkit.schema.equality import unique_items, value_key
 from toolkit.schema.pattern import SEARCH_SECONDS, PatternError, Searcher, compile_pattern, compile_regex
 from toolkit.schema.reader import MAX_CHARS, MAX_DEPTH, MAX_DIGITS, Span, escape_pointer, parse_json, read_spans
 
@@ -31,6 +32,7 @@ __all__ = [
     "Searcher",
     "Span",
     "bundled",
+    "charge",
     "check_schema",
     "clocked",
     "compile_pattern",
@@ -44,4 +46,6 @@ __all__ = [
     "schema_of",
     "seconds_left",
     "subschemas",
+    "unique_items",
+    "value_key",
 ]

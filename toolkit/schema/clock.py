@@ -1,21 +1,21 @@
-"""Clock: JSON Schema validation that ends.
+"""Clock: JSON Schema work that ends.
 
-In: a validator class of `jsonschema`.   Out: one whose every keyword looks at the clock first.
+In: seconds; a validator class of `jsonschema`.   Out: OutOfTime when they are spent; a class whose every keyword looks at the clock.
 Knows nothing about: which keywords there are.
-Time is the CPU time of the thread: a busy machine changes no verdict.
-Invariants: inside `deadline(seconds)` no more keywords start once the time is over: OutOfTime instead.
+Time is the CPU time of the thread, and what is charged to it: a busy machine changes no verdict.
+Invariants: inside `deadline(seconds)` no more keywords start once the time is over, also not in subschemas that name a dialect
+of their own; a deadline inside another never ends later than that one.
 Why: references and anyOf make validation exponential in a small schema, and a meta-schema is slow on a large one.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
-
-import jsonschema
 
 from toolkit.contracts import Json
 
@@ -23,16 +23,16 @@ Keyword = Callable[[Any, Any, Json, Any], Any]  # (validator, keyword's value, i
 
 
 class OutOfTime(Exception):  # noqa: N818 - a signal, caught by whoever set the clock
-    """The check took longer than it may."""
+    """The work took longer than it may."""
 
 
-_DEADLINE: ContextVar[float] = ContextVar("deadline")
+_DEADLINE: ContextVar[float] = ContextVar("deadline", default=math.inf)
 
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Give everything checked inside `seconds`, then OutOfTime."""
-    token = _DEADLINE.set(time.thread_time() + seconds)
+    """Give everything done inside `seconds`, or what is left of an outer deadline, then OutOfTime."""
+    token = _DEADLINE.set(min(_DEADLINE.get(), time.thread_time() + seconds))
     try:
         yield
     finally:
@@ -40,18 +40,39 @@ def deadline(seconds: float) -> Iterator[None]:
 
 
 def seconds_left() -> float:
-    """Seconds to the deadline. Raises OutOfTime where there are none."""
+    """Seconds to the deadline, infinite where there is none. Raises OutOfTime where none are left."""
     left = _DEADLINE.get() - time.thread_time()
     if left <= 0:
         raise OutOfTime
     return left
 
 
+def charge(seconds: float) -> None:
+    """Take seconds that another process spent for this thread off the current deadline."""
+    _DEADLINE.set(_DEADLINE.get() - seconds)
+
+
 def clocked(validator: Any, overrides: Mapping[str, Keyword]) -> Any:
     """The validator class with `overrides` for the keywords it has, and all of them looking at the clock."""
-    extend: Any = jsonschema.validators.extend
-    known = {name: overrides.get(name, keyword) for name, keyword in validator.VALIDATORS.items()}
-    return extend(validator, {name: _looking(keyword) for name, keyword in known.items()})
+    import attrs
+    from jsonschema.validators import extend, validator_for
+
+    classes: dict[Any, Any] = {}  # the library's class of a dialect -> the same on the clock
+
+    def on_the_clock(plain: Any) -> Any:
+        if plain not in classes:
+            known = {name: overrides.get(name, keyword) for name, keyword in plain.VALIDATORS.items()}
+            classes[plain] = extend(plain, {name: _looking(keyword) for name, keyword in known.items()})
+            classes[plain].evolve = evolve
+        return classes[plain]
+
+    def evolve(self: Any, **changes: Any) -> Any:
+        """As the library's own, which forgets clock and overrides wherever a subschema holds `$schema`."""
+        plain: Any = validator_for(changes.get("schema", self.schema), default=None)  # type: ignore[arg-type]
+        kept = {each.alias: getattr(self, each.name) for each in attrs.fields(type(self)) if each.init}
+        return (type(self) if plain is None else on_the_clock(plain))(**kept | changes)
+
+    return on_the_clock(validator)
 
 
 def _looking(keyword: Keyword) -> Keyword:

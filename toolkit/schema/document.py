@@ -10,46 +10,48 @@ Source: JSON Schema core draft 2020-12; also drafts 2019-09, 7, 6 and 4 where `$
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import jsonschema
-import jsonschema_specifications  # type: ignore[import-untyped]
-import referencing
-from referencing.exceptions import InvalidAnchor, NoSuchAnchor, PointerToNowhere, Unresolvable
-from referencing.jsonschema import specification_with
-
 from toolkit.contracts import Json
 from toolkit.errors import InputError, SchemaError, UsageError
-from toolkit.schema.clock import OutOfTime, clocked, deadline
+from toolkit.schema.clock import OutOfTime, clocked, deadline, seconds_left
+from toolkit.schema.equality import unique_items
 from toolkit.schema.pattern import PatternError, compile_pattern
 from toolkit.schema.reader import escape_pointer, parse_json
 
 MAX_SUBSCHEMAS = 20_000
-FORM_SECONDS = 1.0  # for the meta-schema's verdict
+CHECK_SECONDS = 1.0  # of CPU time, from the text to the last reference; most of it goes to the meta-schema
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A dialect: the address that names its meta-schema and the library's validator class for it."""
+    """A dialect: the address that names its meta-schema and the name of the library's validator class for it."""
 
     uri: str
-    validator: Any  # jsonschema's protocol, whose classes are made at run time
+    name: str
+
+    @property
+    def validator(self) -> Any:  # jsonschema's protocol, whose classes are made at run time
+        import jsonschema
+
+        return getattr(jsonschema, self.name)
 
 
 DEFAULT_DRAFT = "https://json-schema.org/draft/2020-12/schema"
 DRAFTS: Mapping[str, Draft] = MappingProxyType(
     {
-        uri: Draft(uri, validator)
-        for uri, validator in {
-            DEFAULT_DRAFT: jsonschema.Draft202012Validator,
-            "https://json-schema.org/draft/2019-09/schema": jsonschema.Draft201909Validator,
-            "http://json-schema.org/draft-07/schema": jsonschema.Draft7Validator,
-            "http://json-schema.org/draft-06/schema": jsonschema.Draft6Validator,
-            "http://json-schema.org/draft-04/schema": jsonschema.Draft4Validator,
+        uri: Draft(uri, name)
+        for uri, name in {
+            DEFAULT_DRAFT: "Draft202012Validator",
+            "https://json-schema.org/draft/2019-09/schema": "Draft201909Validator",
+            "http://json-schema.org/draft-07/schema": "Draft7Validator",
+            "http://json-schema.org/draft-06/schema": "Draft6Validator",
+            "http://json-schema.org/draft-04/schema": "Draft4Validator",
         }.items()
     }
 )
@@ -86,20 +88,33 @@ def load_schema(source: str | Path, root: Path | None = None) -> Json:
     if path is None:
         known = ", ".join(sorted(each.name.removesuffix(".schema.json") for each in named.parent.glob("*.schema.json")))
         raise UsageError(f"schema {str(source)!r} is neither a file nor a name in {named.parent}: known are {known or 'none'}")
-    schema = parse_json(path.read_bytes())
-    check_schema(schema)
+    with _in_time():
+        schema = parse_json(path.read_bytes())
+        check_schema(schema)
     return schema
 
 
 @lru_cache(maxsize=256)
 def schema_of(text: str) -> Json:
     """The checked schema of a JSON text; callers do not change it. Raises SchemaError, also where it is not JSON."""
-    try:
-        schema = parse_json(text)
-    except InputError as error:
-        raise SchemaError(f"the schema is not JSON: {error.message}") from None
-    check_schema(schema)
+    with _in_time():
+        try:
+            schema = parse_json(text)
+        except InputError as error:
+            raise SchemaError(f"the schema is not JSON: {error.message}") from None
+        check_schema(schema)
     return schema
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    """Refuse what cannot be checked in time, unless an outer deadline ran out, which is for whoever set it."""
+    try:
+        with deadline(CHECK_SECONDS):
+            yield
+    except OutOfTime:
+        seconds_left()
+        raise SchemaError(f"the schema is too large to be checked within {CHECK_SECONDS} s", hint="split it") from None
 
 
 def draft_of(schema: Json) -> Draft:
@@ -113,9 +128,13 @@ def draft_of(schema: Json) -> Draft:
 
 
 def subschemas(schema: Json, pointer: str = "") -> Iterator[tuple[str, Json]]:
-    """Every subschema with its JSON pointer, the document itself first. Values that are no schemas (enum, const) are skipped."""
+    """Every subschema with its JSON pointer, the document itself first. Values that are no schemas (enum, const) are skipped.
+
+    Raises OutOfTime where a deadline has passed.
+    """
     todo = [(pointer, schema)]
     while todo:
+        seconds_left()
         here, each = todo.pop()
         yield here, each
         todo.extend(reversed(list(_children(here, each))))
@@ -139,25 +158,29 @@ def check_schema(schema: Json) -> None:
     if not isinstance(schema, dict | bool):
         raise SchemaError(f"a schema is an object, true or false, not {type(schema).__name__}")
     draft = draft_of(schema)
-    for count, _ in enumerate(subschemas(schema)):
-        if count >= MAX_SUBSCHEMAS:
-            raise SchemaError(f"the schema has more than {MAX_SUBSCHEMAS} subschemas", hint="split it")
-    _check_form(schema, draft)
-    _check_patterns(schema)
-    _check_refs(schema)
+    with _in_time():
+        for count, _ in enumerate(subschemas(schema)):
+            if count >= MAX_SUBSCHEMAS:
+                raise SchemaError(f"the schema has more than {MAX_SUBSCHEMAS} subschemas", hint="split it")
+        _check_form(schema, draft)
+        _check_patterns(schema)
+        _check_refs(schema)
+
+
+@lru_cache(maxsize=len(DRAFTS))
+def _meta(draft: Draft) -> Any:
+    return clocked(draft.validator, {"uniqueItems": unique_items})(draft.validator.META_SCHEMA)
 
 
 def _check_form(schema: Json, draft: Draft) -> None:
-    meta = clocked(draft.validator, {})(draft.validator.META_SCHEMA)
+    from jsonschema.exceptions import best_match
+
     try:
-        with deadline(FORM_SECONDS):
-            error = next(iter(meta.iter_errors(schema)), None)
+        error = next(iter(_meta(draft).iter_errors(schema)), None)
     except RecursionError:
         raise SchemaError("the schema is nested too deep to be checked", hint="use $ref and $defs") from None
-    except OutOfTime:
-        raise SchemaError(f"the schema is too large to be checked within {FORM_SECONDS} s", hint="split it") from None
     if error is not None:
-        error = jsonschema.exceptions.best_match([error])
+        error = best_match([error])
         path = "".join(f"/{escape_pointer(key)}" for key in error.absolute_path)
         keyword = next((str(key) for key in reversed(error.absolute_path) if isinstance(key, str)), "")
         raise SchemaError(f"schema at {path or 'the root'}: {error.message[:300]}", path=path, keyword=keyword)
@@ -168,6 +191,7 @@ def _check_patterns(schema: Json) -> None:
         for keyword in ("pattern", "patternProperties") if isinstance(each, dict) else ():
             patterns = [each[keyword]] if isinstance(each.get(keyword), str) else each.get(keyword, ())
             for pattern in patterns:
+                seconds_left()
                 try:
                     compile_pattern(pattern)
                 except PatternError as error:
@@ -175,25 +199,28 @@ def _check_patterns(schema: Json) -> None:
                     raise SchemaError(f"schema at {path}: {error}", path=path, keyword=keyword) from None
 
 
-def bundled(schema: Json) -> referencing.Registry[Any]:
-    """A registry that holds this document under its own name and the published meta-schemas; it fetches nothing."""
-    resource = _resource(schema)
-    known: referencing.Registry[Any] = jsonschema_specifications.REGISTRY
-    return known.with_resources([("", resource), (resource.id() or "", resource)]).crawl()
+def bundled(schema: Json) -> Any:
+    """A `referencing.Registry` with this document under its own name and the published meta-schemas; it fetches nothing."""
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+
+    resource = _specification(schema).create_resource(schema)
+    return REGISTRY.with_resources([("", resource), (resource.id() or "", resource)]).crawl()
 
 
-def _resource(schema: Json) -> referencing.Resource[Any]:
-    return specification_with(draft_of(schema).uri).create_resource(schema)
+def _specification(schema: Json) -> Any:
+    from referencing.jsonschema import specification_with
+
+    return specification_with(draft_of(schema).uri)
 
 
 def _check_refs(schema: Json) -> None:
     """Follow every reference once, with the base that holds where it stands; then look for a way round in place."""
-    resource = _resource(schema)
-    specification = specification_with(draft_of(schema).uri)
+    specification = _specification(schema)
     edges: dict[int, list[tuple[str, int]]] = {}  # id of a subschema -> those that judge the same instance value
-    todo = [("", schema, bundled(schema).resolver(resource.id() or ""), False)]
+    todo = [("", schema, bundled(schema).resolver(specification.create_resource(schema).id() or ""), False)]
     later: list[tuple[str, Json, Any, bool]] = []  # targets of references, most of them met before
     while todo or later:
+        seconds_left()
         pointer, here, resolver, nested = (todo or later).pop()
         if not isinstance(here, dict) or id(here) in edges:
             continue
@@ -214,6 +241,8 @@ def _check_refs(schema: Json) -> None:
 
 
 def _follow(reference: str, resolver: Any, pointer: str, keyword: str) -> Any:
+    from referencing.exceptions import InvalidAnchor, NoSuchAnchor, PointerToNowhere, Unresolvable
+
     try:
         return resolver.lookup(reference)
     except (PointerToNowhere, NoSuchAnchor, InvalidAnchor):

@@ -17,7 +17,7 @@ from jsonschema.exceptions import ValidationError
 from referencing.jsonschema import lookup_recursive_ref
 
 from toolkit.contracts import Json
-from toolkit.schema import SEARCH_SECONDS, Keyword, OutOfTime, compile_pattern, seconds_left
+from toolkit.schema import SEARCH_SECONDS, Keyword, OutOfTime, compile_pattern, seconds_left, unique_items
 
 
 def _found(pattern: str, text: str) -> bool:
@@ -111,32 +111,11 @@ def _multiple_of(validator: Any, value: float, instance: Json, schema: Any) -> I
         yield ValidationError(f"{instance!r} is not a multiple of {value!r}")
 
 
-def _unique_items(validator: Any, value: bool, instance: Json, schema: Any) -> Iterator[ValidationError]:
-    """In linear time: equal values have equal keys."""
-    if not (value and isinstance(instance, list)):
-        return
-    first: dict[Any, int] = {}
-    for index, item in enumerate(instance):
-        other = first.setdefault(_key(item), index)
-        if other != index:
-            yield ValidationError(f"items {other} and {index} are the same: {item!r}", path=[index])
-            return
-
-
-def _key(value: Json) -> Any:
-    """Hashable and equal exactly where JSON values are (1 is 1.0, but not true)."""
-    if isinstance(value, dict):
-        return ("object", frozenset((name, _key(each)) for name, each in value.items()))
-    if isinstance(value, list):
-        return ("array", tuple(map(_key, value)))
-    return (type(value).__name__ if isinstance(value, bool) else "", value)
-
-
 OVERRIDES: dict[str, Keyword] = {
     "pattern": _pattern,
     "patternProperties": _pattern_properties,
     "additionalProperties": _additional_properties,
     "unevaluatedProperties": _unevaluated_properties,
     "multipleOf": _multiple_of,
-    "uniqueItems": _unique_items,
+    "uniqueItems": unique_items,
 }
