@@ -1,6 +1,6 @@
 """Limits: what a grammar may cost before it is refused.
 
-Knows nothing about: grammars. Invariant: with the defaults every compile ends within about 2 seconds of CPU time, and every mask sooner.
+Knows nothing about: grammars. Invariant: with the defaults every compile ends within 2 seconds of CPU time, and every mask sooner.
 Source: the counts are llguidance's own units and defaults; the speeds are those its documentation gives.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 class Limits:
     """Bounds on a grammar's source and on the engine's work; each is an error, never a truncation."""
 
-    seconds: float = 0.9  # of CPU time for native compiling, all attempts at one grammar together
+    seconds: float = 1.5  # of CPU time for one grammar: reading and checking it, and all attempts to compile, in both processes
     source_chars: int = 1024 * 1024
     multiple_of: int = 10_000  # digits of `multipleOf` as a whole number: the work grows with its square
     choices: int = 10_000

@@ -22,7 +22,7 @@ from toolkit.grammar.mask import pack
 from toolkit.grammar.matcher import LLMatcher, TokenSets
 from toolkit.grammar.probe import CRASHED, OUT_OF_TIME, PROBE
 from toolkit.grammar.relax import locate, prepared, relax, unenforced
-from toolkit.schema import parse_json, schema_of
+from toolkit.schema import OutOfTime, charge, deadline, parse_json, schema_of, seconds_left
 
 _RELAX_ROUNDS = 8
 _STRICT = {
@@ -89,11 +89,10 @@ def _loaded(tokenizer: Tokenizer) -> _Loaded:
 
 
 class _Engine:
-    """Native compiling for one grammar: each text first in the probe, all of them within one time budget."""
+    """Native compiling for one grammar: each text first in the probe, all of them within the deadline of the caller."""
 
-    def __init__(self, tokenizer: Tokenizer, limits: Limits) -> None:
-        self.loaded = _loaded(tokenizer)
-        self._seconds_left = limits.seconds
+    def __init__(self, loaded: _Loaded, limits: Limits) -> None:
+        self.loaded = loaded
         self._limits = {
             "max_items_in_row": limits.row_items,
             "initial_lexer_fuel": limits.lexer_fuel,
@@ -104,11 +103,13 @@ class _Engine:
         }
 
     def error_of(self, text: str) -> str:
-        """Why a grammar in the engine's own text does not compile, "" where it does."""
-        if self._seconds_left <= 0:
-            return OUT_OF_TIME
-        error, used = PROBE.error_of(text, self._seconds_left, self._limits)
-        self._seconds_left -= used
+        """Why a grammar in the engine's own text does not compile, "" where it does. Raises OutOfTime."""
+        error, used = PROBE.error_of(text, seconds_left() / 2, self._limits)  # the other half is for the same work in here
+        charge(used)
+        if error == OUT_OF_TIME:
+            raise OutOfTime
+        if error == CRASHED:
+            raise SchemaError(f"the grammar does not compile: {error}", hint="simplify it")
         return error
 
     def native(self, text: str) -> Any:
@@ -129,6 +130,7 @@ class _Engine:
         return text
 
     def schema_error(self, schema: Json, options: dict[str, object]) -> str:
+        seconds_left()
         try:
             return self.error_of(self.schema_text(schema, options))
         except ValueError as error:  # nested deeper than the native reader goes
@@ -136,16 +138,28 @@ class _Engine:
 
 
 def build(grammar: Grammar, tokenizer: Tokenizer, limits: Limits) -> tuple[LLMatcher, tuple[str, ...]]:
-    """The first state of a grammar, and what its mask does not enforce. Raises SchemaError for what does not compile."""
-    engine = _Engine(tokenizer, limits)
-    if grammar.kind == "json_schema":
-        native, partial = _json_schema(grammar.source, engine, limits)
-        return LLMatcher(native, engine.loaded.sets), partial
+    """The first state of a grammar, and what its mask does not enforce.
+
+    Raises SchemaError for what does not compile, or not within `limits.seconds`.
+    """
+    engine = _Engine(_loaded(tokenizer), limits)  # once for all grammars: not on this one's account
+    compiled = _json_schema if grammar.kind == "json_schema" else _plain
+    try:
+        with deadline(limits.seconds):
+            native, partial = compiled(grammar, engine, limits)
+    except OutOfTime:
+        raise SchemaError(
+            f"the {grammar.kind} does not compile: no end within {limits.seconds} s of CPU time", hint="simplify it"
+        ) from None
+    return LLMatcher(native, engine.loaded.sets), partial
+
+
+def _plain(grammar: Grammar, engine: _Engine, limits: Limits) -> tuple[Any, tuple[str, ...]]:
     text = _plain_text(grammar, limits)
     error = engine.error_of(text)
     if error:
         raise SchemaError(f"{grammar.kind} does not compile: {error[:500]}", keyword=grammar.kind)
-    return LLMatcher(engine.native(text), engine.loaded.sets), ()
+    return engine.native(text), ()
 
 
 def _plain_text(grammar: Grammar, limits: Limits) -> str:
@@ -158,9 +172,9 @@ def _plain_text(grammar: Grammar, limits: Limits) -> str:
     return str(llguidance.LLMatcher.grammar_from_lark(_as_lark(grammar.source)))
 
 
-def _json_schema(source: str, engine: _Engine, limits: Limits) -> tuple[Any, tuple[str, ...]]:
+def _json_schema(grammar: Grammar, engine: _Engine, limits: Limits) -> tuple[Any, tuple[str, ...]]:
     """Strictly; else with unsupported keywords ignored; else also without those that llguidance stumbles over."""
-    schema = schema_of(source)
+    schema = schema_of(grammar.source)
     if schema is False:
         raise SchemaError("the schema is false: nothing is valid", keyword="false")
     schema, dropped = prepared({} if schema is True else schema, limits.multiple_of)
@@ -176,8 +190,6 @@ def _json_schema(source: str, engine: _Engine, limits: Limits) -> tuple[Any, tup
         dropped += more
         if not more:
             break
-    if error in (OUT_OF_TIME, CRASHED):
-        raise SchemaError(f"the schema does not compile: {error} ({limits.seconds} s)", hint="simplify it")
     path, keyword = locate(schema, error, lambda each: engine.schema_error(each, _LENIENT))
     raise SchemaError(f"the schema does not compile at {path or 'the root'}: {error[:500]}", path=path, keyword=keyword)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 from toolkit.contracts import Json
-from toolkit.schema import escape_pointer, subschemas
+from toolkit.schema import OutOfTime, subschemas
 
 _COUNTS = ("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties", "maxContains", "minContains")
 _MAY_STAND_BY_REF = {"$ref", "$defs", "definitions", "$id", "id", "$anchor", "$schema", "$comment"}
@@ -92,16 +92,22 @@ def _lose(each: dict[str, Json], complaint: str, compiles: Callable[[str], bool]
 
 
 def locate(schema: Json, complaint: str, error_of: Callable[[Json], str]) -> tuple[str, str]:
-    """JSON pointer and keyword of a fault: the deepest subschema that alone, with the root's definitions, fails the same way."""
+    """JSON pointer and keyword of a fault: the deepest subschema that alone, with the root's definitions, fails the same way.
+
+    Where the time runs out on the way, the deepest found so far.
+    """
     named = re.search(r"json-schema:///#(\S*)", complaint)
     if named:
         return named.group(1), named.group(1).rpartition("/")[2]
     shared = {key: schema[key] for key in ("$schema", "$defs", "definitions") if key in schema}
     pointer, tries = "", 0
-    for here, each in subschemas(schema):  # parents come before children
-        if here and here.startswith(f"{pointer}/") and isinstance(each, dict) and tries < _LOCATE_TRIES:
-            tries += 1
-            pointer = here if _same(error_of({**shared, **each}), complaint) else pointer
+    try:
+        for here, each in subschemas(schema):  # parents come before children
+            if here and here.startswith(f"{pointer}/") and isinstance(each, dict) and tries < _LOCATE_TRIES:
+                tries += 1
+                pointer = here if _same(error_of({**shared, **each}), complaint) else pointer
+    except OutOfTime:
+        return pointer, pointer.rpartition("/")[2]
     return pointer, _culprit(schema, pointer, complaint)
 
 
@@ -115,7 +121,8 @@ def _same(error: str, complaint: str) -> bool:
 def _culprit(schema: Json, pointer: str, complaint: str) -> str:
     """The keyword of that subschema which the complaint speaks of, else its last part."""
     each: Json = next((each for here, each in subschemas(schema) if here == pointer), {})
-    quoted = [key for key in each if isinstance(each, dict) and re.search(rf"\b{re.escape(escape_pointer(key))}\b", complaint)]
+    words = set(re.findall(r"\w+", complaint))
+    quoted = [key for key in each if key in words] if isinstance(each, dict) else []
     if isinstance(each, dict) and each.get("enum") == []:
         return "enum"
     return quoted[0] if quoted else pointer.rpartition("/")[2]

@@ -55,8 +55,10 @@ def charge(seconds: float) -> None:
 def clocked(validator: Any, overrides: Mapping[str, Keyword]) -> Any:
     """The validator class with `overrides` for the keywords it has, and all of them looking at the clock."""
     import attrs
-    from jsonschema.validators import extend, validator_for
+    from jsonschema import validators
 
+    extend: Any = validators.extend
+    fields = [(each.alias, each.name) for each in attrs.fields(validator) if each.init]
     classes: dict[Any, Any] = {}  # the library's class of a dialect -> the same on the clock
 
     def on_the_clock(plain: Any) -> Any:
@@ -68,8 +70,8 @@ def clocked(validator: Any, overrides: Mapping[str, Keyword]) -> Any:
 
     def evolve(self: Any, **changes: Any) -> Any:
         """As the library's own, which forgets clock and overrides wherever a subschema holds `$schema`."""
-        plain: Any = validator_for(changes.get("schema", self.schema), default=None)  # type: ignore[arg-type]
-        kept = {each.alias: getattr(self, each.name) for each in attrs.fields(type(self)) if each.init}
+        plain: Any = validators.validator_for(changes.get("schema", self.schema), default=None)  # type: ignore[arg-type]
+        kept = {alias: getattr(self, name) for alias, name in fields}
         return (type(self) if plain is None else on_the_clock(plain))(**kept | changes)
 
     return on_the_clock(validator)
