@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,8 @@ class SamplingParams:
     """How tokens are drawn. temperature 0 is greedy; every default is neutral.
 
     Order of effect, the same on every path: logit bias, repetition / presence / frequency penalty, min_tokens (no end),
-    grammar mask, temperature, top-k, top-p, min-p. `seed` None draws a fresh seed; it is then reported in the result.
+    grammar mask, temperature, top-k, top-p, min-p. `min_tokens` bans end tokens and stop ids; a stop string, or a grammar that
+    nothing can follow, still ends the text. `seed` None draws a fresh seed; it is then reported in the result.
     """
 
     temperature: float = 0.0
@@ -79,6 +80,14 @@ class SamplingParams:
             "min_tokens", self.min_tokens, f"an integer from 0 to max_tokens = {self.max_tokens}",
         )  # fmt: skip
         require(_is_count(self.n, 1) and self.n <= 256, "n", self.n, "an integer from 1 to 256")
+        require(
+            isinstance(self.logit_bias, Mapping) and all(_is_count(i, 0) and _is_real(v, -1e4, 1e4) for i, v in self.logit_bias.items()),
+            "logit_bias", self.logit_bias, "a mapping of token ids to numbers from -10000 to 10000",
+        )  # fmt: skip
+        for name in ("stop_ids", "logprob_ids"):
+            ids = getattr(self, name)
+            require(isinstance(ids, tuple) and all(_is_count(i, 0) for i in ids), name, ids, "a tuple of token ids")
+        require(isinstance(self.ignore_eos, bool), "ignore_eos", self.ignore_eos, "True or False")
         require(self.seed is None or _is_count(self.seed, 0), "seed", self.seed, "None or an integer >= 0")
         require(self.logprobs is None or _is_count(self.logprobs, 0), "logprobs", self.logprobs, "None or an integer >= 0")
         is_tuple = isinstance(self.stop, tuple)
@@ -128,6 +137,10 @@ class Grammar:
     source: str
     python_type: object | None = field(default=None, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        require(self.kind in get_args(GrammarKind), "grammar kind", self.kind, ", ".join(get_args(GrammarKind)))
+        require(isinstance(self.source, str), "grammar source", self.source, "text (see toolkit.grammar_of for Python types)")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -138,6 +151,14 @@ class Request:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     beam: BeamParams | None = None
     grammar: Grammar | None = None
+
+    def __post_init__(self) -> None:
+        is_prompt = isinstance(self.prompt, Sequence) and not isinstance(self.prompt, bytes | bytearray | memoryview)
+        require(is_prompt, "prompt", self.prompt, "text, a sequence of token ids, or a sequence of messages")
+        require(isinstance(self.id, str), "request id", self.id, "a string")
+        require(isinstance(self.sampling, SamplingParams), "sampling", self.sampling, "SamplingParams")
+        require(self.beam is None or isinstance(self.beam, BeamParams), "beam", self.beam, "None or BeamParams")
+        require(self.grammar is None or isinstance(self.grammar, Grammar), "grammar", self.grammar, "None or a Grammar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +173,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a request cost. Rows are token rows sent through the model; passes are forward passes it took part in."""
+    """What a request has cost so far, all of its samples together. Rows are token rows sent through the model; passes are forward passes it took part in."""
 
     input_tokens: int = 0
     cached_tokens: int = 0  # prompt tokens whose KV was found, not computed
@@ -222,7 +243,8 @@ class Report:
 class FieldConfidence:
     """Confidence of one value: probabilities of its tokens renormalised over what the grammar allowed at each of them.
 
-    `margin` is this hypothesis' score less the best score among the n-best that hold another value there (None = all agree).
+    `margin` is this hypothesis' score less the best score among the valid n-best that hold another value there (None = all
+    agree). A number's probability includes that of ending there: no closing quote does that for it.
     """
 
     product: float
@@ -393,7 +415,7 @@ class Engine(Protocol):
         """Log-probability of every token of every continuation after the prompt."""
 
     def cancel(self, request_id: str) -> None:
-        """Ask a running request to stop; its samples end with finish_reason "cancelled"."""
+        """Ask a request to stop: its samples end with finish_reason "cancelled", a beam search in Failed(CancelledError)."""
 
     def close(self) -> None:
         """Stop and free everything; further calls raise EngineError."""

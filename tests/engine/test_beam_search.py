@@ -154,6 +154,8 @@ def test_a_hypothesis_on_which_the_grammar_engine_gives_up_ends_alone(
 
 
 def test_groups_make_the_n_best_more_diverse_and_leave_scores_honest(tiny: EmbeddedEngine) -> None:
+    spread = tiny.beam("Say: ", regex="[a-h][0-9]", width=8, groups=8, diversity=1000.0, alpha=0.0, max_tokens=4)
+    assert len({one.text[0] for one in spread.alternatives}) == 8  # a token that was taken is never worth its price
     one = tiny.beam("Say: ", grammar=SCHEMA, width=6, max_tokens=48)
     many = tiny.beam("Say: ", grammar=SCHEMA, width=6, groups=3, diversity=20.0, max_tokens=48)
     assert many.diversity > one.diversity > 0
@@ -164,21 +166,49 @@ def test_groups_make_the_n_best_more_diverse_and_leave_scores_honest(tiny: Embed
 
 def test_an_unconstrained_beam_is_allowed_and_points_to_free_text(tiny: EmbeddedEngine) -> None:
     result = tiny.beam("Say: ", width=3, max_tokens=8)
-    assert result.valid and "free" in result.notes[0] and 0 <= result.diversity <= 1
+    assert result.valid and "free" in result.notes[0] and len(result.alternatives) == 3
+    assert 0 < result.diversity < 1  # near-duplicates, and the figure says so
 
 
 def test_confidence_is_renormalised_over_what_the_grammar_allowed(tiny: EmbeddedEngine) -> None:
     result = tiny.beam("Say: ", choices=["aa", "ab", "b"], width=3, alpha=0.0)
     products = [one.confidence[""].product for one in result.alternatives]
     assert sum(products) == pytest.approx(1.0, abs=1e-5)  # the three choices are all there is
+    for numbers in ([1, 12, 123], [-1, -1.5, 0]):
+        found = tiny.beam("Say: ", schema={"enum": numbers}, width=3, alpha=0.0).alternatives
+        assert sum(one.confidence[""].product for one in found) == pytest.approx(1.0, abs=1e-5)  # ending a number is a choice
+        wrapped = {"type": "object", "properties": {"n": {"enum": numbers}}, "required": ["n"], "additionalProperties": False}
+        found = tiny.beam("Say: ", schema=wrapped, width=3, alpha=0.0).alternatives
+        assert sum(one.confidence["/n"].product for one in found) == pytest.approx(1.0, abs=1e-5)
     only = tiny.beam("Say: ", schema={"const": "fixed"}, width=2).confidence[""]
     assert only.product == pytest.approx(1.0) and only.margin is None
     record = tiny.beam("Say: ", grammar=SCHEMA, width=6, max_tokens=48)
     assert set(record.confidence) == {f"/{key}" for key in record.value}
-    for path, confidence in record.confidence.items():
-        others = [h.score for h in record.alternatives if h.value.get(path[1:]) != record.value[path[1:]]]
-        assert confidence.margin == (pytest.approx(record.score - max(others)) if others else None)
-        assert 0 < confidence.product <= confidence.minimum <= 1
+    for one in record.alternatives:
+        for path, confidence in one.confidence.items():
+            others = [h.score for h in record.alternatives if h.value.get(path[1:]) != one.value[path[1:]]]
+            assert confidence.margin == (pytest.approx(one.score - max(others)) if others else None)
+            assert 0 < confidence.product <= confidence.minimum <= 1
+    assert record.confidence == record.alternatives[0].confidence
+
+
+def test_values_are_distinct_as_json_has_it(tiny: EmbeddedEngine) -> None:
+    """1 and 1.0 are one value in two spellings: the better-scoring spelling stands for it."""
+    result = tiny.beam("Say: ", schema={"enum": [1, 2, True]}, width=6, alpha=0.0)
+    assert sorted(map(str, (one.value for one in result.alternatives))) == ["1", "2", "True"]
+    loose = tiny.beam("Say: ", schema={"type": "number", "minimum": 1, "maximum": 1}, width=6, max_tokens=6, alpha=0.0)
+    assert [float(one.value) for one in loose.alternatives] == [1.0]
+
+
+def test_a_text_that_is_cut_off_but_valid_counts_where_nothing_valid_ended(tiny: EmbeddedEngine) -> None:
+    result = tiny.beam("Say: ", regex="[ab]+", width=2, max_tokens=3)
+    assert result.valid and all(one.finish_reason in ("grammar", "length") for one in result.alternatives)
+    context = tiny.capabilities.context
+    with (
+        EmbeddedEngine("tiny", kv_blocks=4096, block_size=4) as engine,
+        pytest.raises(NoValidError, match="where the context ends"),
+    ):
+        engine.beam([65] * (context - 4), grammar=SCHEMA, width=2)
 
 
 def test_usage_says_what_the_width_cost(tiny: EmbeddedEngine) -> None:

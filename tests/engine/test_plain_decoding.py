@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import pickle
 import threading
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 
+import pydantic
 import pytest
 import torch
 
 from tests.engine.twins import greedy, logits_after
 from toolkit.contracts import BeamParams, Completion, Delta, Done, Failed, Grammar, Request, SamplingParams
 from toolkit.engine.embedded import EmbeddedEngine
-from toolkit.errors import CancelledError, ContextError, EngineError, UnsupportedError, UsageError
+from toolkit.engine.engine import open_engine
+from toolkit.errors import CancelledError, ContextError, EngineError, ToolkitError, UnsupportedError, UsageError
 
 SCHEMA = Grammar(
     "json_schema",
@@ -176,14 +181,123 @@ def test_cancelling_ends_a_request_and_frees_its_blocks(tiny: EmbeddedEngine) ->
 
 
 def test_closing_the_iterator_cancels_what_is_left(tiny: EmbeddedEngine) -> None:
+    names = [str(i) for i in range(3)]
     events = tiny.generate(
-        [Request(prompt="Hello", sampling=SamplingParams(temperature=1.0, seed=i, max_tokens=1500)) for i in range(3)]
+        [Request(prompt="Hello", id=i, sampling=SamplingParams(temperature=1.0, seed=1, max_tokens=400)) for i in names]
     )
     next(events)
+    jobs = [each.job for each in tiny._worker._scheduler.running]
     events.close()
-    assert tiny.complete("x", max_tokens=2).text is not None
-    while not tiny._worker._scheduler.idle:
+    assert tiny.complete("x", max_tokens=2).finish_reason == "length"
+    assert jobs and all(job.cancelled for job in jobs)
+    while not tiny._worker._scheduler.idle:  # ends at the next token: the test's time limit would tell
         pass
+    assert all(job.books.passes < 400 for job in jobs)
+
+
+def test_cancelling_takes_effect_while_a_long_prompt_is_computed(tiny: EmbeddedEngine) -> None:
+    with EmbeddedEngine("tiny", batch_rows=32) as engine:
+        events = engine.generate([Request(prompt=list(range(33, 97)) * 60, id="long")])
+        threading.Timer(0.02, engine.cancel, ("long",)).start()
+        (done,) = [event for event in events if isinstance(event, Done)]
+        assert isinstance(done.result, Completion) and done.result.finish_reason == "cancelled"
+        assert done.result.usage.rows < 3840 and done.result.token_ids == ()
+
+
+def test_a_waiting_request_can_be_cancelled(tiny: EmbeddedEngine) -> None:
+    with EmbeddedEngine("tiny", kv_blocks=40, block_size=4) as engine:
+        requests = [
+            Request(prompt="Hello", id=i, sampling=SamplingParams(temperature=1.0, seed=1, max_tokens=150)) for i in "ab"
+        ]
+        events = engine.generate(requests)
+        assert isinstance(next(events), Delta)
+        engine.cancel("b")
+        done = {event.request_id: event.result for event in events if isinstance(event, Done)}
+        assert done["b"].finish_reason == "cancelled" and done["a"].finish_reason in ("length", "stop")  # type: ignore[union-attr]
+
+
+def test_a_pass_that_fails_ends_only_the_request_that_made_it_fail(
+    tiny: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = tiny._forward.decoder.forward
+
+    def fail_on_zs(tokens: torch.Tensor, *rest: object) -> torch.Tensor:
+        if bool((tokens == ord("z")).sum() > 3):
+            raise RuntimeError("no zzzz please")
+        return forward(tokens, *rest)  # type: ignore[arg-type]
+
+    expected = {prompt: tiny.complete(prompt, max_tokens=12).token_ids for prompt in PROMPTS}
+    monkeypatch.setattr(tiny._forward.decoder, "forward", fail_on_zs)
+    requests = [Request(prompt=prompt, id=prompt, sampling=SamplingParams(max_tokens=12)) for prompt in (*PROMPTS, "zzzzzz")]
+    events = list(tiny.generate(requests))
+    (failed,) = [event for event in events if isinstance(event, Failed)]
+    assert failed.request_id == "zzzzzz" and "no zzzz please" in str(failed.error)
+    done = {event.request_id: event.result.token_ids for event in events if isinstance(event, Done)}  # type: ignore[union-attr]
+    assert done == expected
+
+
+def test_a_validator_that_exits_or_calls_the_engine_harms_nobody_else(tiny: EmbeddedEngine) -> None:
+    class Leaves(pydantic.BaseModel):
+        n: int = pydantic.Field(ge=0, le=9)
+
+        @pydantic.field_validator("n")
+        @classmethod
+        def leave(cls, value: int) -> int:
+            raise SystemExit(3)
+
+    class Calls(pydantic.BaseModel):
+        n: int = pydantic.Field(ge=0, le=9)
+
+        @pydantic.field_validator("n")
+        @classmethod
+        def call(cls, value: int) -> int:
+            tiny.complete("x", max_tokens=1)
+            return value
+
+    with pytest.raises(ToolkitError, match="SystemExit"):
+        tiny.beam("x", schema=Leaves, width=2)
+    with pytest.raises(ToolkitError, match="validator"):
+        tiny.beam("x", schema=Calls, width=2)
+    assert tiny.complete("x", max_tokens=2).finish_reason == "length"
+
+
+def test_small_passes_serve_every_request_in_turn(tiny: EmbeddedEngine) -> None:
+    with EmbeddedEngine("tiny", batch_rows=32, kv_blocks=4096, block_size=4, prefix_cache=False) as engine:
+        many = [
+            Request(prompt="Hello", id=f"m{i}", sampling=SamplingParams(temperature=1.0, seed=i, n=30, max_tokens=40))
+            for i in range(2)
+        ]
+        long = Request(prompt=list(range(33, 97)) * 40, id="long", sampling=SamplingParams(max_tokens=1))
+        short = Request(prompt="Hi", id="short", sampling=SamplingParams(max_tokens=1))
+        order = [event.request_id for event in engine.generate([*many, long, short]) if isinstance(event, Done)]
+        assert order.index("short") < order.index("long")  # a short prompt does not wait behind a long one
+        assert min(order.index("m0"), order.index("m1")) >= 1 and {*order} == {"m0", "m1", "long", "short"}
+
+
+def test_results_come_while_later_requests_are_still_taken_from_the_stream(tiny: EmbeddedEngine) -> None:
+    seen: list[str] = []
+
+    def stream() -> Iterator[Request]:
+        for i in range(6):
+            yield Request(prompt="Hello", id=str(i), sampling=SamplingParams(max_tokens=1))
+            while not tiny._worker._scheduler.idle:
+                pass
+
+    taken = 0
+    for event in tiny.generate(stream()):
+        if isinstance(event, Done):
+            seen.append(event.request_id)
+            taken = max(taken, len(seen))
+    assert seen == [str(i) for i in range(6)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_every_dtype_that_is_offered_runs(dtype: str) -> None:
+    with EmbeddedEngine("tiny", dtype=dtype, block_size=4) as engine:
+        shared = "a beginning that all of the beams have in common, long enough to be worth sharing " * 4
+        assert engine.beam(shared, grammar=SCHEMA, width=4, max_tokens=40).valid
+        assert len(engine.complete(shared, max_tokens=5).token_ids) == 5
+        assert engine.score("Hello", [[65, 66]])[0][0] < 0
 
 
 def test_what_cannot_run_fails_alone_with_both_numbers(tiny: EmbeddedEngine) -> None:
@@ -197,6 +311,7 @@ def test_what_cannot_run_fails_alone_with_both_numbers(tiny: EmbeddedEngine) -> 
                 Request(prompt=[999], id="id"),
                 Request(prompt="", id="empty"),
                 Request(prompt="x", id="bias", sampling=SamplingParams(logit_bias={9999: 1.0})),
+                Request(prompt=[65, "x"], id="mixed"),  # type: ignore[list-item]
                 Request(prompt="x", id="both", beam=BeamParams(), sampling=SamplingParams(temperature=1.0)),
             ]
         )
@@ -209,7 +324,7 @@ def test_what_cannot_run_fails_alone_with_both_numbers(tiny: EmbeddedEngine) -> 
     )
     assert isinstance(failed["wide"], ContextError) and "kv_blocks" in str(failed["wide"])
     assert "999" in str(failed["id"]) and "prompt" in str(failed["empty"]) and "9999" in str(failed["bias"])
-    assert isinstance(failed["both"], UnsupportedError)
+    assert isinstance(failed["both"], UnsupportedError) and "mixed" in failed
     assert any(isinstance(event, Done) and event.request_id == "ok" for event in events)
 
 
@@ -229,6 +344,30 @@ def test_duplicate_ids_and_unknown_parameters_are_refused(tiny: EmbeddedEngine) 
         tiny.complete("x", regex="a", choices=["b"])
     with pytest.raises(UnsupportedError, match="mtp"):
         EmbeddedEngine("tiny", drafter="mtp")
+    with pytest.raises(UsageError, match="disagree"):
+        open_engine("embedded:mtp", model="tiny", drafter="none")
+    with pytest.raises(UsageError, match=r"kvblocks.*kv_blocks"):
+        open_engine("embedded", model="tiny", kvblocks=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("prompt", lambda: Request(prompt=None)), ("prompt", lambda: Request(prompt=b"hi")), ("prompt", lambda: Request(prompt=5)),
+        ("sampling", lambda: Request(prompt="x", sampling={})), ("kind", lambda: Grammar("ebnf", "a")), ("source", lambda: Grammar("regex", 5)),
+        ("stop_ids", lambda: SamplingParams(stop_ids=["x"])), ("stop_ids", lambda: SamplingParams(stop_ids=("x",))),
+        ("logit_bias", lambda: SamplingParams(logit_bias={"5": 1.0})), ("logit_bias", lambda: SamplingParams(logit_bias={5: float("nan")})),
+        ("logit_bias", lambda: SamplingParams(logit_bias={5: None})), ("logprob_ids", lambda: SamplingParams(logprob_ids=(1.5,))),
+    ],
+)  # fmt: skip
+def test_records_are_checked_at_birth(name: str, make: Callable[[], object]) -> None:
+    with pytest.raises(UsageError, match=name):
+        make()
+
+
+def test_the_smallest_temperature_is_greedy_not_garbage(tiny: EmbeddedEngine) -> None:
+    greedy = tiny.complete("Hello", max_tokens=8).token_ids
+    assert tiny.complete("Hello", temperature=1e-300, seed=1, max_tokens=8).token_ids == greedy
 
 
 def test_a_closed_engine_says_so_and_running_requests_end() -> None:
@@ -260,3 +399,32 @@ def test_scores_are_log_probabilities_of_the_recomputed_model(tiny: EmbeddedEngi
     for line, logprobs in zip(lines, found, strict=True):
         table = torch.log_softmax(logits_after(tiny._forward.decoder, prompt + line)[:, : tiny.tokenizer.vocab_size], -1)
         assert logprobs == pytest.approx([float(table[len(prompt) - 1 + i, token]) for i, token in enumerate(line)], abs=1e-4)
+
+
+def test_an_engine_is_not_copied_and_bad_options_are_named() -> None:
+    with EmbeddedEngine("tiny") as engine:
+        for copy in (pickle.dumps, deepcopy):
+            with pytest.raises(UnsupportedError, match="running thread"):
+                copy(engine)
+    for name, value in (
+        ("threads", "a"),
+        ("threads", 10**6),
+        ("kv_blocks", True),
+        ("kv_blocks", 0),
+        ("batch_rows", 1),
+        ("dtype", "int4"),
+    ):
+        with pytest.raises(UsageError, match=name):
+            EmbeddedEngine("tiny", **{name: value})  # type: ignore[arg-type]
+
+
+def test_logits_that_are_not_finite_are_an_error_not_an_answer(tiny: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = tiny._forward.decoder.logits
+    monkeypatch.setattr(tiny._forward.decoder, "logits", lambda hidden: logits(hidden) * float("nan"))
+    for ask in (
+        lambda: tiny.complete("x"),
+        lambda: tiny.complete("x", temperature=1.0),
+        lambda: tiny.beam("x", grammar=SCHEMA),
+    ):
+        with pytest.raises(EngineError, match="not finite"):
+            ask()

@@ -75,7 +75,7 @@ def search(
     heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def loop(job: Job, root: Sequence) -> Loop:
-        harvest = (Harvest if cut else RunsToTheEnd)(params, job.tokenizer, grammar)
+        harvest = (Harvest if cut else RunsToTheEnd)(params, job.tokenizer, grammar, room=job.max_tokens)
         yield from beam(job, root, harvest, lookahead=lookahead)
         job.tell(harvest.result(job.usage(0), job.timing(0)))
 

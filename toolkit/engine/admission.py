@@ -8,7 +8,7 @@ Knows nothing about: the model, other requests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from toolkit.contracts import CompiledGrammar, Message, Prompt, Request, Tokenizer, require
@@ -37,6 +37,8 @@ def prompt_ids(prompt: Prompt, tokenizer: Tokenizer) -> list[int]:
     """Ids of raw text, of a chat (through the model's template), or the given ids, checked against the vocabulary."""
     if isinstance(prompt, str):
         return checked_ids(tokenizer.encode(prompt), tokenizer)
+    if any(isinstance(item, bool) or not isinstance(item, int | Mapping) for item in prompt):
+        require(False, "prompt", list(prompt)[:3], "text, token ids or messages")
     items: list[int] = []
     chat: list[Message] = []
     for item in prompt:
@@ -99,6 +101,6 @@ def reserve_blocks(prompt: int, tails: Sequence[int], limits: Limits) -> int:
         raise ContextError(
             f"a request of {prompt} prompt tokens and {len(tails)} lines of up to {max(tails, default=0)} tokens can need "
             f"{reserve} KV blocks of {size} tokens, the engine has kv_blocks = {limits.kv_blocks}",
-            hint="raise kv_blocks, or lower width, n or max_tokens",
+            hint="raise kv_blocks, or ask for fewer or shorter lines (width, n, max_tokens, continuations)",
         )
     return reserve

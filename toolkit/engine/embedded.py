@@ -29,6 +29,7 @@ from toolkit.engine.scheduler import Scheduler
 from toolkit.engine.sequence import Sequence as Line
 from toolkit.engine.worker import Worker
 from toolkit.errors import ContextError, EngineError, ToolkitError, UnsupportedError, UsageError
+from toolkit.kv.view import WIDE
 from toolkit.model.decoder import Decoder
 from toolkit.model.fingerprint import fingerprint
 from toolkit.model.store import resolve
@@ -37,6 +38,7 @@ from toolkit.model.weights import load_model
 from toolkit.text.tokenizer import ByteTokenizer, load_tokenizer
 
 IN_FLIGHT = 256  # requests that `generate` takes from its stream before the first of them ends
+MOST_THREADS = 1024
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -66,9 +68,15 @@ class EmbeddedEngine(Front):
                 f"drafter {drafter!r} is not available: the embedded engine decodes without speculation", hint='drafter="none"'
             )
         require(dtype in DTYPES, "dtype", dtype, ", ".join(DTYPES))
-        for name, value in (("kv_blocks", kv_blocks), ("block_size", block_size), ("batch_rows", batch_rows)):
-            require(isinstance(value, int) and value >= 1, name, value, "an integer >= 1")
-        require(threads is None or threads >= 1, "threads", threads, "None or an integer >= 1")
+        for name, value, least in (
+            ("kv_blocks", kv_blocks, 1),
+            ("block_size", block_size, 1),
+            ("batch_rows", batch_rows, 2 * WIDE),
+        ):
+            require(isinstance(value, int) and value >= least, name, value, f"an integer >= {least}")
+            require(not isinstance(value, bool), name, value, f"an integer >= {least}")
+        ok = threads is None or (isinstance(threads, int) and 1 <= threads <= MOST_THREADS)
+        require(ok, "threads", threads, f"None or an integer from 1 to {MOST_THREADS}")
         if threads is not None:
             torch.set_num_threads(threads)
         self.tokenizer: Tokenizer
@@ -103,33 +111,31 @@ class EmbeddedEngine(Front):
 
     @property
     def kv_blocks_in_use(self) -> int:
-        """Blocks held by running requests: 0 when nothing runs (what only the prefix cache keeps is free for the taking)."""
-        return self._forward.pool.in_use - self._forward.prefix.evictable
+        """Blocks held by requests when the last one ended: 0 when nothing runs. What only the prefix cache keeps is free."""
+        return self._worker.blocks_held
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Event]:
-        """Run requests together, taking them from the stream as earlier ones end; closing the iterator cancels the rest."""
+        """Run requests together; closing the iterator cancels the rest.
+
+        Requests are taken from the stream one by one while events come, at most IN_FLIGHT at a time.
+        """
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         stream = iter(requests)
         left: dict[str, int] = {}  # request id -> results still to come
+        more = True
         try:
-            while True:
-                for given in itertools.islice(stream, IN_FLIGHT - len(left)):
-                    request = given if given.id else replace(given, id=f"request-{next(self._numbers)}")
-                    if request.id in left or request.id in self._jobs:
-                        raise UsageError(f"request id {request.id!r} is in use", hint="ids of requests in flight are distinct")
-                    left[request.id] = 1 if request.beam else request.sampling.n
-                    self._submit(request, events.put)
-                if not left:
-                    return
-                event = events.get()
-                if isinstance(event, Failed):
-                    left.pop(event.request_id, None)
-                elif isinstance(event, Done):
-                    left[event.request_id] -= 1
-                if left.get(event.request_id, 0) == 0:
-                    left.pop(event.request_id, None)
-                    self._jobs.pop(event.request_id, None)
-                yield event
+            while more or left:
+                given = next(stream, None) if more and len(left) < IN_FLIGHT else None
+                if given is not None:
+                    self._submit(given, left, events.put)
+                elif len(left) < IN_FLIGHT:
+                    more = False
+                while left and (given is None or not events.empty()):
+                    event = events.get()
+                    self._count(event, left)
+                    yield event
+                    if more:
+                        break
         finally:
             for name in left:
                 self.cancel(name)
@@ -142,7 +148,8 @@ class EmbeddedEngine(Front):
         longest = max(map(len, lines), default=0)
         if len(ids) + longest > self._limits.context:
             raise ContextError(
-                f"a prompt of {len(ids)} tokens and a continuation of {longest} exceed the context of {self._limits.context}"
+                f"a prompt of {len(ids)} tokens and a continuation of {longest} exceed the context of {self._limits.context}",
+                hint="shorten the prompt or the continuations",
             )
         heard: queue.SimpleQueue[Scores | Event] = queue.SimpleQueue()
         reserve = reserve_blocks(len(ids), [0, *map(len, lines)], self._limits)
@@ -176,14 +183,23 @@ class EmbeddedEngine(Front):
         """Stop the worker; requests that still run end in EngineError."""
         self._worker.close()
 
+    def __reduce__(self) -> str:
+        raise UnsupportedError(
+            "an engine is a running thread: it cannot be copied or pickled", hint="open one in every process"
+        )
+
     def __enter__(self) -> EmbeddedEngine:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _submit(self, request: Request, tell: Callable[[Event], None]) -> None:
+    def _submit(self, given: Request, left: dict[str, int], tell: Callable[[Event], None]) -> None:
         """Hand a request to the worker, or tell at once why it cannot run."""
+        request = given if given.id else replace(given, id=f"request-{next(self._numbers)}")
+        if request.id in left or request.id in self._jobs:
+            raise UsageError(f"request id {request.id!r} is in use", hint="ids of requests in flight are distinct")
+        left[request.id] = 1 if request.beam else request.sampling.n
         try:
             admitted = admit(request, self.tokenizer, self._limits)
         except ToolkitError as error:
@@ -191,15 +207,25 @@ class EmbeddedEngine(Front):
             return
         loop = plain if request.beam is None else _beam
         job = Job(request, admitted.prompt, self.tokenizer, admitted.grammar, admitted.max_tokens, admitted.reserve, loop, tell)
-        self._jobs[request.id] = job
+        if self._jobs.setdefault(request.id, job) is not job:
+            raise UsageError(f"request id {request.id!r} is in use", hint="ids of requests in flight are distinct")
         self._worker.submit(job)
+
+    def _count(self, event: Event, left: dict[str, int]) -> None:
+        """Note what an event ends."""
+        if isinstance(event, Done):
+            left[event.request_id] -= 1
+        if isinstance(event, Failed) or left[event.request_id] == 0:
+            del left[event.request_id]
+            self._jobs.pop(event.request_id, None)
 
 
 def _beam(job: Job, root: Line) -> Loop:
     """The beam loop with a harvest of its own, its result told when the search ends."""
     params = job.request.beam
     assert params is not None
-    harvest = Harvest(params, job.tokenizer, job.request.grammar, job.grammar.partial if job.grammar else ())
+    partial = job.grammar.partial if job.grammar else ()
+    harvest = Harvest(params, job.tokenizer, job.request.grammar, room=job.max_tokens, partial=partial)
     yield from beam(job, root, harvest)
     tokens = harvest.answer_tokens
     job.tell(Done(job.id, 0, harvest.result(job.usage(tokens), job.timing(tokens))))

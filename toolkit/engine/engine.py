@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from toolkit.contracts import Engine
@@ -17,21 +18,22 @@ def open_engine(name: str = "embedded", **options: Any) -> Engine:
     Raises UsageError for unknown names and options, UnsupportedError for a URL (no engine over HTTP yet) or an unknown
     drafter, MissingExtraError where torch is not installed.
     """
+    if not isinstance(name, str):
+        raise UsageError(f"engine {name!r} is not a name: known are {', '.join(ENGINES)}")
     if name.startswith(("http://", "https://")):
         raise UnsupportedError(f"engine {name!r}: an engine over HTTP is not available in this version", hint='use "embedded"')
     kind, _, drafter = name.partition(":")
-    if drafter:
-        options.setdefault("drafter", drafter)
+    if drafter and options.setdefault("drafter", drafter) != drafter:
+        raise UsageError(f"engine {name!r} and drafter={options['drafter']!r} disagree", hint="name the drafter once")
     try:
         factory = ENGINES.load(kind)
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise MissingExtraError("torch", "embedded") from error
-    try:
-        engine: Engine = factory(**options)
-    except TypeError as error:
-        if "unexpected keyword argument" not in str(error):
-            raise
-        raise UsageError(f"engine {kind!r}: {error}") from error
+    known = inspect.signature(factory).parameters
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise UsageError(f"option {unknown[0]!r} of engine {kind!r} is unknown: known are {', '.join(known)}")
+    engine: Engine = factory(**options)
     return engine

@@ -77,7 +77,16 @@ class Forward:
             self.prefix.insert(sequence.tokens[: sequence.table.length], sequence.table.blocks)
 
     def __call__(self, feeds: Many[Feed]) -> list[Tensor]:
-        """Run one pass; afterwards the fed tokens are part of their sequences' caches."""
+        """Run one pass; afterwards the fed tokens are part of their sequences' caches. A pass that fails leaves them pending."""
+        before = [feed.sequence.table.length for feed in feeds]
+        try:
+            return self._run(feeds)
+        except BaseException:
+            for feed, length in zip(feeds, before, strict=True):
+                feed.sequence.table.truncate(length)
+            raise
+
+    def _run(self, feeds: Many[Feed]) -> list[Tensor]:
         tokens: list[int] = []
         positions: list[int] = []
         wanted: list[int] = []

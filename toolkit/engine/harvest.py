@@ -7,15 +7,15 @@ Knows nothing about: how the search runs.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from toolkit.contracts import BeamParams, BeamResult, FinishReason, Grammar, Hypothesis, Report, Timing, Tokenizer, Usage
 from toolkit.engine.confidence import field_confidence, with_margins
 from toolkit.errors import NoValidError, SchemaError
 from toolkit.sample.beam import diversity, score
+from toolkit.schema import value_key
 from toolkit.validate.check import Validator
 
 OPEN_TEXT = "beams over open text collapse into near-duplicates: for free text use a `free` segment (sampling)"
@@ -31,16 +31,17 @@ class Harvest:
     """Collects hypotheses; `best_valid` and `enough` tell the search when it may cut."""
 
     def __init__(
-        self, params: BeamParams, tokenizer: Tokenizer, grammar: Grammar | None, partial: tuple[str, ...] = ()
+        self, params: BeamParams, tokenizer: Tokenizer, grammar: Grammar | None, *, room: int, partial: tuple[str, ...] = ()
     ) -> None:
         self.params = params
+        self.room = room  # tokens that a hypothesis may have: max_tokens, or less where the context ends before
         self.tokenizer = tokenizer
         self.grammar = grammar
         self.partial = partial
         self.best_valid = -math.inf
         self._n = params.n or params.width
         self._validator = Validator(grammar) if grammar is not None else None
-        self._found: dict[str, _Finished] = {}
+        self._found: dict[Hashable, _Finished] = {}
         self._truncated: list[_Finished] = []
         self._dead: list[str] = []
 
@@ -60,7 +61,7 @@ class Harvest:
             self.best_valid = max(self.best_valid, finished.hypothesis.score)
 
     def truncated(self, ids: Sequence[int], logprobs: Sequence[float], allowed: Sequence[float]) -> None:
-        """A hypothesis met max_tokens: it counts only where nothing ended, and only if its text is complete as it is."""
+        """A hypothesis had no more room: it counts only where nothing valid ended, and only if its text is valid as it is."""
         self._truncated.append(self._finish(ids, logprobs, allowed, "length"))
 
     def dead(self, error: SchemaError) -> None:
@@ -70,14 +71,12 @@ class Harvest:
     @property
     def answer_tokens(self) -> int:
         """Tokens of the best hypothesis so far, the end token included."""
-        best = max(
-            self._found.values() or self._truncated, key=lambda f: (f.hypothesis.valid, f.hypothesis.score), default=None
-        )
+        best = max(self._ranked(), key=lambda finished: finished.hypothesis.valid, default=None)
         return len(best.hypothesis.token_ids) if best is not None else 0
 
     def result(self, usage: Usage, timing: Timing) -> BeamResult:
         """The n-best; NoValidError if the validator refused all of them."""
-        ranked = sorted(self._found.values() or self._truncated, key=lambda f: -f.hypothesis.score)
+        ranked = self._ranked()
         valid = [finished for finished in ranked if finished.hypothesis.valid]
         if not valid:
             raise self._no_valid(ranked)
@@ -88,6 +87,7 @@ class Harvest:
             replace(f.hypothesis, confidence=field_confidence(f.hypothesis, f.allowed, self.tokenizer, self._is_json))
             for f in chosen
         ]
+        alternatives = [with_margins(one, alternatives) for one in alternatives]
         answer = alternatives[chosen.index(valid[0])]
         return BeamResult(
             value=answer.value,
@@ -96,7 +96,7 @@ class Harvest:
             score=answer.score,
             sum_logprob=answer.sum_logprob,
             alternatives=tuple(alternatives),
-            confidence=with_margins(answer, alternatives),
+            confidence=answer.confidence,
             diversity=diversity([hypothesis.token_ids for hypothesis in alternatives]),
             partial=self.partial,
             notes=(OPEN_TEXT,) if self.grammar is None and self.params.width > 1 else (),
@@ -127,22 +127,30 @@ class Harvest:
         )
         return _Finished(hypothesis, tuple(allowed))
 
-    def _key(self, hypothesis: Hypothesis) -> str:
-        if self._is_json and hypothesis.valid:
-            return json.dumps(hypothesis.value, sort_keys=True)
-        return hypothesis.text
+    def _ranked(self) -> list[_Finished]:
+        """What ended, best first; with what was cut off if nothing valid ended."""
+        found = list(self._found.values())
+        if self.best_valid == -math.inf:
+            found += self._truncated
+        return sorted(found, key=lambda finished: -finished.hypothesis.score)
+
+    def _key(self, hypothesis: Hypothesis) -> Hashable:
+        parsed = self._is_json and (hypothesis.valid or hypothesis.value is not None)
+        return value_key(hypothesis.value) if parsed else ("text", hypothesis.text)
 
     def _no_valid(self, ranked: Sequence[_Finished]) -> NoValidError:
-        reasons = (*(_reason(finished.hypothesis, self.params) for finished in ranked), *dict.fromkeys(self._dead))
+        reasons = (*(_reason(finished.hypothesis, self.params, self.room) for finished in ranked), *dict.fromkeys(self._dead))
         return NoValidError(
             f"none of {len(ranked)} hypotheses is valid: {'; '.join(dict.fromkeys(reasons)) or 'nothing was decoded'}",
             reasons=reasons,
             texts=tuple(finished.hypothesis.text for finished in ranked),
-            hint="raise max_tokens if they are truncated, or the width, or loosen the schema",
+            hint="truncated: raise max_tokens or shorten the prompt; refused: raise the width or loosen the schema",
         )
 
 
-def _reason(hypothesis: Hypothesis, params: BeamParams) -> str:
+def _reason(hypothesis: Hypothesis, params: BeamParams, room: int) -> str:
+    if hypothesis.finish_reason == "length" and room < params.max_tokens:
+        return f"truncated after {room} tokens, where the context ends (max_tokens = {params.max_tokens})"
     if hypothesis.finish_reason == "length":
         return f"truncated at max_tokens = {params.max_tokens}"
     first = hypothesis.violations[0]

@@ -21,10 +21,14 @@ from toolkit.kv.table import BlockTable
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Compute all pending tokens of a sequence and return logits of the last `rows` of them."""
+    """Compute all pending tokens of a sequence and return logits [rows, V] of the last `rows` of them.
+
+    With `targets`, one id for each of those rows, only the ids' log-probabilities [rows] come back.
+    """
 
     sequence: Sequence
     rows: int = 1
+    targets: tuple[int, ...] = ()
 
 
 Loop = Generator[list[Ask], list[Tensor], None]
@@ -67,7 +71,7 @@ class Job:
         return self.request.id
 
     def tell(self, event: Event | object) -> None:
-        """Keep an event until `flush`: a caller hears of an end only when its blocks are free."""
+        """Keep an event until `flush`: a caller hears of the end of a request only when its blocks are free."""
         self.outbox.append(event)
 
     def flush(self) -> None:

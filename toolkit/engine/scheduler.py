@@ -3,8 +3,9 @@
     waiting --(blocks for the worst case are there)--> running --(loop ends)--> done
 
 Admission reserves the most blocks a job can ever need, so a running job never waits for memory and nothing is preempted.
-One pass holds all short asks (decode rows of all jobs) and then at most one piece of one prompt: a prompt that shares its
-beginning with the one before it is looked up after that one is in the prefix cache, so the shared part is computed once.
+One pass holds the decode rows of all jobs, then whole short prompts, then a piece of one long one; while prompts wait, a
+quarter of the rows is theirs. A prompt that begins like one that is being computed waits for it, and then finds its
+beginning in the prefix cache: what records share is computed once.
 Knows nothing about: what loops do with logits, the caller's threads.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -29,10 +31,19 @@ class _Running:
     job: Job
     loop: Loop | None = None  # None until its first step
     asks: list[Ask] = field(default_factory=list)
-    answers: list[list[Tensor]] = field(default_factory=list)  # per ask, the logits of its pieces so far
+    answers: list[list[Tensor]] = field(default_factory=list)  # per ask, what its pieces gave so far
 
     def ready(self) -> bool:
         return all(ask.sequence.pending == 0 for ask in self.asks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One feed and whose it is: the `place`-th ask of a running job."""
+
+    feed: Feed
+    owner: _Running
+    place: int
 
 
 class Scheduler:
@@ -43,6 +54,7 @@ class Scheduler:
         self.batch_rows = batch_rows
         self.waiting: deque[Job] = deque()
         self.running: list[_Running] = []
+        self.blocks_held = 0  # by requests, when the last one ended; what only the prefix cache keeps is not counted
 
     @property
     def idle(self) -> bool:
@@ -56,22 +68,16 @@ class Scheduler:
         self.waiting.append(job)
 
     def step(self) -> None:
-        """Admit what fits, run one pass, let every loop whose asks are answered go on."""
-        self._drop_cancelled()
+        """End what was cancelled, admit what fits, run one pass, let every loop whose asks are answered go on."""
+        self._end_cancelled()
         while self.waiting and self.reserved + self.waiting[0].reserve <= self.forward.pool.size:
-            job = self.waiting.popleft()
-            job.started = time.perf_counter()
-            self.running.append(_Running(job))
-            self._advance(self.running[-1])
-        feeds, owners = self._compose()
-        if feeds:
-            for (each, place), logits in zip(owners, self.forward(feeds), strict=True):
-                each.answers[place].append(logits)
-            for each in dict.fromkeys(each for each, _ in owners):
-                each.job.books.passes += 1
-                each.job.count_blocks()
+            self._begin(self.waiting.popleft())
+        pieces = self._compose()
+        if pieces:
+            self._pass(pieces)
         for each in [each for each in self.running if each.ready()]:
-            self._advance(each)
+            self._advance(each, self._answer)
+        self.running = self.running[1:] + self.running[:1]  # where a pass is too small for all, each is first in turn
 
     def fail_all(self, error: ToolkitError) -> None:
         """Tell every job, running or waiting, that the engine is gone."""
@@ -80,63 +86,101 @@ class Scheduler:
         while self.waiting:
             self._refuse(self.waiting.popleft(), error)
 
-    def _drop_cancelled(self) -> None:
+    def _begin(self, job: Job) -> None:
+        job.started = time.perf_counter()
+        self.running.append(_Running(job))
+        self._advance(self.running[-1], self._first)
+
+    def _end_cancelled(self) -> None:
         for job in [job for job in self.waiting if job.cancelled]:
             self.waiting.remove(job)
-            self._refuse(job, CancelledError(f"request {job.id!r} was cancelled before it started"))
+            self._begin(job)
+        for each in [each for each in self.running if each.job.cancelled]:
+            self._advance(each, _cancel)
 
-    def _compose(self) -> tuple[list[Feed], list[tuple[_Running, int]]]:
-        """The next pass: short asks of all jobs in their order, then one piece of one prompt - the one already begun, if any."""
-        feeds: list[Feed] = []
-        owners: list[tuple[_Running, int]] = []
-        begun: list[tuple[_Running, int]] = []
-        fresh: list[tuple[_Running, int]] = []
-        room = self.batch_rows
+    def _compose(self) -> list[_Piece]:
+        """The next pass; see the module for who goes first."""
+        pieces: list[_Piece] = []
+        prompts: list[_Piece] = []
         for each in self.running:
             for place, ask in enumerate(each.asks):
-                if 0 < ask.sequence.pending <= min(room, WIDE) and ask.sequence.table.length:
-                    room -= self._feed(each, place, ask.sequence.pending, feeds, owners)
-                elif ask.sequence.pending:
-                    (begun if ask.sequence.table.length else fresh).append((each, place))
-        for each, place in (begun or fresh)[:1]:
-            sequence = each.asks[place].sequence
-            each.job.books.cached_tokens += self.forward.find_prefix(sequence) if not sequence.table.length else 0
-            if room:
-                self._feed(each, place, min(room, sequence.pending), feeds, owners)
-        return feeds, owners
+                pending, computed = ask.sequence.pending, ask.sequence.table.length
+                if pending:
+                    is_row = computed and pending <= WIDE
+                    (pieces if is_row else prompts).append(_Piece(_feed(ask, pending), each, place))
+        pieces = _fitting(pieces, self.batch_rows - (self.batch_rows // 4 if prompts else 0))
+        room = self.batch_rows - sum(piece.feed.count for piece in pieces)
+        return pieces + self._prompts(prompts, room)
 
-    def _feed(self, each: _Running, place: int, count: int, feeds: list[Feed], owners: list[tuple[_Running, int]]) -> int:
-        ask = each.asks[place]
-        after = ask.sequence.pending - count
-        feeds.append(Feed(ask.sequence, count, min(count, max(0, ask.rows - after))))
-        owners.append((each, place))
-        each.job.books.rows += count
-        return count
+    def _prompts(self, prompts: list[_Piece], room: int) -> list[_Piece]:
+        """Whole short prompts into half of the room, then a piece of one long prompt: the one already begun, if any."""
+        chosen: list[_Piece] = []
+        beginnings: set[tuple[int, ...]] = set()
+        prompts.sort(key=lambda piece: (not piece.feed.sequence.table.length, piece.owner.job.submitted))
+        half = room // 2
+        long: _Piece | None = None
+        for piece in prompts:
+            sequence = piece.feed.sequence
+            beginning = tuple(sequence.tokens[: self.forward.block_size])
+            if not sequence.table.length and self.forward.prefix_enabled and beginning in beginnings:
+                continue
+            if not sequence.table.length:
+                piece.owner.job.books.cached_tokens += self.forward.find_prefix(sequence)
+                piece = _Piece(_feed(piece.owner.asks[piece.place], sequence.pending), piece.owner, piece.place)
+            beginnings.add(beginning)
+            if piece.feed.count <= half:
+                half -= piece.feed.count
+                room -= piece.feed.count
+                chosen.append(piece)
+            else:
+                long = long or piece
+        if long is not None and room:
+            ask = long.owner.asks[long.place]
+            chosen.append(_Piece(_feed(ask, min(room, ask.sequence.pending)), long.owner, long.place))
+        return chosen
 
-    def _advance(self, each: _Running) -> None:
-        """Send the answers to the loop and take its next asks; a loop that ends or fails frees all of its blocks."""
+    def _pass(self, pieces: Sequence[_Piece]) -> None:
+        """One forward pass. If it fails, the jobs are run one by one, and only the one that fails alone ends in an error."""
+        owners = list(dict.fromkeys(piece.owner for piece in pieces))
+        try:
+            results = self.forward([piece.feed for piece in pieces])
+        except Exception as error:
+            if len(owners) == 1:
+                self._end(owners[0], _wrapped(owners[0].job, error))
+            for owner in owners if len(owners) > 1 else ():
+                self._pass([piece for piece in pieces if piece.owner is owner])
+            return
+        for piece, logits in zip(pieces, results, strict=True):
+            parts = piece.owner.answers[piece.place]
+            parts.append(_scored(piece.owner.asks[piece.place], logits, sum(map(len, parts))))
+            piece.owner.job.books.rows += piece.feed.count
+        for owner in owners:
+            owner.job.books.passes += 1
+            owner.job.count_blocks()
+
+    def _advance(self, each: _Running, how: Callable[[_Running], list[Ask]]) -> None:
+        """Take a loop's next asks; a loop that ends or fails, in whatever way, frees all of its blocks."""
         try:
             with torch.inference_mode():
-                if each.loop is None:
-                    each.loop = each.job.start(self.forward.table())
-                    each.asks = next(each.loop)
-                else:
-                    self._keep_prompts(each)
-                    each.asks = each.loop.send([torch.cat(parts) if len(parts) > 1 else parts[0] for parts in each.answers])
+                each.asks = how(each)
             each.answers = [[] for _ in each.asks]
             each.job.flush()
         except StopIteration:
             self._end(each, None)
-        except ToolkitError as error:
-            self._end(each, error)
-        except Exception as error:
-            self._end(each, EngineError(f"request {each.job.id!r} failed inside the engine: {type(error).__name__}: {error}"))
+        except BaseException as error:  # also SystemExit from a validator and panics of native code: the engine goes on
+            self._end(each, _wrapped(each.job, error))
 
-    def _keep_prompts(self, each: _Running) -> None:
-        """Remember prompts that have just been computed, so that the next record finds them."""
+    def _first(self, each: _Running) -> list[Ask]:
+        each.loop = each.job.start(self.forward.table())
+        return next(each.loop)
+
+    def _answer(self, each: _Running) -> list[Ask]:
+        """Send the answers; prompts that have just been computed are remembered, so that the next record finds them."""
+        assert each.loop is not None
         for ask in each.asks:
             if ask.sequence.max_rollback == 0:
                 self.forward.keep_prefix(ask.sequence)
+        return each.loop.send([torch.cat(parts) if len(parts) > 1 else parts[0] for parts in each.answers])
 
     def _end(self, each: _Running, error: ToolkitError | None) -> None:
         if each.loop is not None:
@@ -146,6 +190,7 @@ class Scheduler:
             for sequence in each.job.sequences:  # a next turn of the conversation starts from here
                 self.forward.keep_prefix(sequence)
         each.job.drop_all()
+        self.blocks_held = self.forward.pool.in_use - self.forward.prefix.evictable
         if error is None:
             each.job.flush()
         else:
@@ -154,3 +199,39 @@ class Scheduler:
     def _refuse(self, job: Job, error: ToolkitError) -> None:
         job.tell(Failed(job.id, error))
         job.flush()
+
+
+def _cancel(each: _Running) -> list[Ask]:
+    assert each.loop is not None
+    return each.loop.throw(CancelledError(f"request {each.job.id!r} was cancelled"))
+
+
+def _feed(ask: Ask, count: int) -> Feed:
+    """The next `count` pending tokens of an ask, with those of its wanted rows that are among them."""
+    after = ask.sequence.pending - count
+    return Feed(ask.sequence, count, min(count, max(0, ask.rows - after)))
+
+
+def _fitting(pieces: list[_Piece], room: int) -> list[_Piece]:
+    """The leading pieces that fit, the first one always."""
+    taken = 0
+    for i, piece in enumerate(pieces):
+        taken += piece.feed.count
+        if taken > room and i:
+            return pieces[:i]
+    return pieces
+
+
+def _scored(ask: Ask, logits: Tensor, before: int) -> Tensor:
+    """Logits as they are, or the log-probabilities of the ask's targets: `before` of its rows were answered already."""
+    if not ask.targets:
+        return logits
+    targets = torch.tensor(ask.targets[before : before + len(logits)], dtype=torch.long, device=logits.device)
+    logits = logits.float()
+    return logits.gather(1, targets[:, None])[:, 0] - torch.logsumexp(logits, dim=-1)
+
+
+def _wrapped(job: Job, error: BaseException) -> ToolkitError:
+    if isinstance(error, ToolkitError):
+        return error
+    return EngineError(f"request {job.id!r} failed inside the engine: {type(error).__name__}: {error}")

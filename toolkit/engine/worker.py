@@ -21,35 +21,44 @@ class Worker:
         self._scheduler = scheduler
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._closed = False
+        self._ended: ToolkitError | None = None  # why no job is taken any more
         self._thread = threading.Thread(target=self._run, name="toolkit-engine", daemon=True)
         self._thread.start()
 
+    @property
+    def blocks_held(self) -> int:
+        return self._scheduler.blocks_held
+
     def submit(self, job: Job) -> None:
+        if threading.current_thread() is self._thread:
+            raise EngineError("a validator asked the engine that waits for it", hint="call no engine from a validator")
         with self._lock:
-            if self._closed:
-                raise EngineError("the engine is closed", hint="open a new one")
+            if self._ended is not None:
+                raise self._ended
             self._inbox.put(job)
 
     def close(self) -> None:
         """Fail what is still running, stop the thread; closing twice is harmless."""
         with self._lock:
-            if not self._closed:
-                self._closed = True
+            if self._ended is None:
+                self._ended = EngineError("the engine is closed", hint="open a new one")
                 self._inbox.put(None)
         self._thread.join()
 
     def _run(self) -> None:
-        while self._collect():
-            try:
+        reason: ToolkitError = EngineError("the engine was closed while the request was running")
+        try:
+            while self._collect():
                 self._scheduler.step()
-            except Exception as error:
-                self._scheduler.fail_all(_wrapped(error))
-        self._scheduler.fail_all(EngineError("the engine was closed while the request was running"))
+        except BaseException as error:
+            reason = EngineError(f"the engine died: {type(error).__name__}: {error}", hint="open a new one")
+        with self._lock:
+            self._ended = self._ended or reason
+        self._scheduler.fail_all(reason)
         while not self._inbox.empty():
             job = self._inbox.get()
             if job is not None:
-                job.sink(Failed(job.id, EngineError("the engine was closed before the request started")))
+                job.sink(Failed(job.id, reason))
 
     def _collect(self) -> bool:
         """Take what callers handed in, waiting for it if there is nothing else to do; False when closed."""
@@ -59,9 +68,3 @@ class Worker:
                 return False
             self._scheduler.add(job)
         return True
-
-
-def _wrapped(error: Exception) -> ToolkitError:
-    if isinstance(error, ToolkitError):
-        return error
-    return EngineError(f"a forward pass failed: {type(error).__name__}: {error}")

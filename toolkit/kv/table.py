@@ -84,10 +84,6 @@ class BlockTable:
         size = self.block_size
         return [self.blocks[i // size] * size + i % size for i in range(start, stop)]
 
-    def shared(self) -> int:
-        """Blocks that others hold too."""
-        return sum(self.pool.holders(block) > 1 for block in self.blocks)
-
     def check(self) -> None:
         """Raise EngineError unless blocks, length and holds agree."""
         if len(self.blocks) != -(-self.length // self.block_size):

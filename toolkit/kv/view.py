@@ -8,7 +8,8 @@ The T rows of a pass belong to several sequences. Each row attends to all slots 
 
 Runs of blocks that several sequences share are attended to once for all of their rows, as one matrix product; what is
 left of each sequence is attended to in one padded product. Parts are joined by their log-sum-exp, which is exact
-(the split softmax of 2205.14135, section 3.1; over shared prefixes as in 2402.05099). Long prompts go alone.
+(the split softmax of 2205.14135, section 3.1; over shared prefixes as in 2402.05099). Long prompts go alone. Weights and
+sums of the softmax are float32 whatever the model's type is.
 In: q [T, H, Dh], k, v [T, Hkv, Dh].   Out: [T, H, Dh].
 Knows nothing about: tokens, masks of grammars, samplers.
 """
@@ -109,7 +110,7 @@ class PagedView:
             joint = torch.logaddexp(before, lse)
             total[:, run.at] = total[:, run.at] * (before - joint).exp_()[..., None] + part * (lse - joint).exp_()[..., None]
             weight[:, run.at] = joint
-        out[own.rows] = total.transpose(0, 1).reshape(-1, H, D)
+        out[own.rows] = total.transpose(0, 1).reshape(-1, H, D).to(out.dtype)
 
     def _share(self, spans: Sequence[Span], starts: Sequence[int], members: list[int], seen: list[int]) -> None:
         """Walk the tries of block tables from the root: one run for each shared stretch that is worth it."""
@@ -180,9 +181,9 @@ def _own_part(own: _Own, grouped: Tensor, keys: Tensor, values: Tensor) -> tuple
     flat = own.slots.view(-1)
     k = keys.index_select(1, flat).view(Hkv, R, S, D)
     v = values.index_select(1, flat).view(Hkv, R, S, D)
-    scores = grouped[own.rows].transpose(0, 1) @ k.transpose(2, 3) + own.bias  # [Hkv, R, G, S]
+    scores = (grouped[own.rows].transpose(0, 1) @ k.transpose(2, 3)).float() + own.bias  # [Hkv, R, G, S]
     lse = torch.logsumexp(scores, dim=-1)
-    return (scores - lse[..., None]).exp_() @ v, lse
+    return ((scores - lse[..., None]).exp_().to(v.dtype) @ v).float(), lse
 
 
 def _run_part(run: _Run, grouped: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -190,7 +191,7 @@ def _run_part(run: _Run, grouped: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor,
     R = len(run.rows)
     Hkv, _, D = k.shape
     mine = grouped[run.rows].transpose(0, 1).reshape(Hkv, -1, D)  # [Hkv, R*G, D]
-    scores = mine @ k.transpose(1, 2)  # [Hkv, R*G, S]
+    scores = (mine @ k.transpose(1, 2)).float()  # [Hkv, R*G, S]
     lse = torch.logsumexp(scores, dim=-1)
-    part = (scores - lse[..., None]).exp_() @ v
+    part = ((scores - lse[..., None]).exp_().to(v.dtype) @ v).float()
     return part.view(Hkv, R, -1, D), lse.view(Hkv, R, -1)

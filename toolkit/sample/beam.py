@@ -3,7 +3,7 @@
 A hypothesis' sum is the sum of the model's own log-probabilities (unmasked, temperature 1) of its tokens, the end token
 counted. All live hypotheses of a step have the same length, so they are compared by sum; finished ones by score.
 Knows nothing about: sequences, grammars.
-Source: length penalties as in SGLang's server (sum / length), GNMT 1609.08144 eq. 14, transformers (end token not counted);
+Source: length penalties as in SGLang's server and transformers (sum / length**alpha), GNMT 1609.08144 eq. 14;
 diverse groups 1610.02424; the stopping bound is ours: log-probabilities are never positive, so a live hypothesis can at
 best keep its sum and grow to the length that divides it most.
 """

@@ -61,7 +61,10 @@ def distribution(logits: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor
 
     temperature must be above 0: greedy has no distribution, it is the argmax.
     """
-    probs = torch.softmax(logits.double() / params.temperature, dim=-1)
+    wide = logits.double()
+    probs = torch.softmax(
+        (wide - wide.max()) / params.temperature, dim=-1
+    )  # less the maximum first: tiny temperatures overflow
     if 0 < params.top_k < len(probs):
         probs, ids = probs.topk(params.top_k)
     else:

@@ -25,7 +25,7 @@ from toolkit.contracts import BeamParams
 from toolkit.engine.harvest import Harvest
 from toolkit.engine.job import Ask, Job, Loop
 from toolkit.engine.sequence import Sequence
-from toolkit.errors import CancelledError, SchemaError
+from toolkit.errors import EngineError, SchemaError
 from toolkit.grammar.mask import allocate, unpack
 from toolkit.sample.beam import Candidate, best, bound, choose
 
@@ -74,12 +74,10 @@ def beam(job: Job, root: Sequence, harvest: Harvest, *, lookahead: bool = True) 
         waiting = [one for group in groups for one in group if not one.seen]
         if waiting:
             rows = yield [Ask(one.sequence, 1 + len(one.forced)) for one in waiting]
-            if job.cancelled:
-                raise CancelledError(f"request {job.id!r} was cancelled after {length} tokens")
             search.look(waiting, rows)
-            job.note_token()
         length += 1
         groups = search.step(groups, length)
+        job.note_token()
     for one in (one for group in groups for one in group):
         harvest.truncated(one.ids, one.logprobs, one.allowed)
 
@@ -98,7 +96,9 @@ class Search:
     def look(self, beams: list[Beam], rows: list[Tensor]) -> None:
         """Score each beam's forced tokens and find the likeliest tokens after them; rows[i] is [1 + forced, V]."""
         logits = torch.stack([each[-1] for each in rows])
-        found = best(logits, self._allowed(beams, logits), self.width + len(self.ends) * self.width)
+        if not bool(torch.isfinite(logits.sum())):
+            raise EngineError("the model's logits are not finite", hint="check its weights and dtype")
+        found = best(logits, self._allowed(beams, logits), self.params.width + len(self.ends))
         for one, likeliest, each in zip(beams, found, rows, strict=True):
             one.seen = True
             if one.forced:

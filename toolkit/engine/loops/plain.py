@@ -7,6 +7,7 @@ Knows nothing about: other requests, block tables.
 
 from __future__ import annotations
 
+import math
 import random as stdlib_random
 from collections.abc import Iterator
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from toolkit.contracts import Completion, Delta, Done, FinishReason, SamplingParams, TokenLogprob
 from toolkit.engine.job import Ask, Job, Loop
 from toolkit.engine.sequence import Sequence
+from toolkit.errors import CancelledError, EngineError
 from toolkit.grammar.mask import allocate, unpack
 from toolkit.sample.draw import draw, generator
 from toolkit.sample.filters import adjust, ban
@@ -27,17 +29,24 @@ def plain(job: Job, root: Sequence) -> Loop:
     """Decode `job.request.sampling.n` samples; each ends in a Done event of its own."""
     params = job.request.sampling
     seed = params.seed if params.seed is not None else stdlib_random.SystemRandom().randrange(2**31)
-    (logits,) = yield [Ask(root)]
-    sequences = [root] + [job.fork(root) for _ in range(params.n - 1)]
-    live = [Sample(job, sequence, index, seed) for index, sequence in enumerate(sequences)]
-    answers = [logits] * len(live)
-    while True:
-        for sample, rows in zip(live, answers, strict=True):
-            sample.take(rows)
-        live = [sample for sample in live if not sample.done]
-        if not live:
-            return
-        answers = yield [Ask(sample.sequence, sample.rows_wanted) for sample in live]
+    live = [Sample(job, root, index, seed) for index in range(params.n)]
+    try:
+        (logits,) = yield [Ask(root)]
+        for sample in live[1:]:
+            sample.sequence = job.fork(root)
+        answers = [logits] * len(live)
+        while True:
+            for sample, rows in zip(live, answers, strict=True):
+                sample.take(rows)
+                if sample.done and params.n > 1:
+                    job.drop(sample.sequence)
+            live = [sample for sample in live if not sample.done]
+            if not live:
+                return
+            answers = yield [Ask(sample.sequence, sample.rows_wanted) for sample in live]
+    except CancelledError:
+        for sample in live:
+            sample.cancel()
 
 
 class Sample:
@@ -70,10 +79,6 @@ class Sample:
 
     def take(self, rows: Tensor) -> None:
         """rows [1 + forced, V]: log-probabilities of the forced tokens, then the logits of the next token."""
-        if self.job.cancelled:
-            self.reason = "cancelled"
-            self._finish()
-            return
         for forced, row in zip(self._unscored, rows, strict=False):
             self.logprobs.append(self._logprob(row, forced))
         self._unscored = []
@@ -101,6 +106,11 @@ class Sample:
         else:
             self._tell(text)
 
+    def cancel(self) -> None:
+        """End here, with what there is."""
+        self.reason = "cancelled"
+        self._finish()
+
     def _draw(self, row: Tensor) -> int | None:
         """The next token; None where the grammar and the bans together leave nothing."""
         params = self.params
@@ -114,9 +124,14 @@ class Sample:
             self.sequence.matcher.fill(mask, 0)
             allowed = torch.from_numpy(np.ascontiguousarray(unpack(mask, row.shape[-1])[0])).to(row.device)
             row = row.masked_fill(~allowed, -torch.inf)
-            if not bool((row > -torch.inf).any()):
+            if not bool(allowed.any()):
                 return None
-        return draw(row, params, self._random)
+        token = draw(row, params, self._random)
+        if not math.isfinite(row[token]):
+            raise EngineError(
+                f"the model's logits are not finite (token {token}: {float(row[token])})", hint="check its weights and dtype"
+            )
+        return token
 
     def _commit(self, token: int) -> str:
         """Append one token and see what it ends; returns the text that became safe to show."""

@@ -18,16 +18,13 @@ Scores = list[list[float]]
 def score(job: Job, root: Line, continuations: Sequence[Sequence[int]]) -> Loop:
     """Feed every continuation less its last token on a fork of the prompt; the result is told."""
     (first,) = yield [Ask(root)]
-    longer = [tokens for tokens in continuations if len(tokens) > 1]
     asks = []
-    for tokens in longer:
-        line = job.fork(root)
-        line.advance(tokens[:-1])
-        asks.append(Ask(line, len(tokens) - 1))
-    answers = iter((yield asks) if asks else [])
-    scores: Scores = []
     for tokens in continuations:
-        rows = torch.cat([first, next(answers)]) if len(tokens) > 1 else first
-        logprobs = torch.log_softmax(rows.float(), dim=-1)
-        scores.append([float(logprobs[i, token]) for i, token in enumerate(tokens)])
+        if len(tokens) > 1:
+            line = job.fork(root)
+            line.advance(tokens[:-1])
+            asks.append(Ask(line, len(tokens) - 1, tuple(tokens[1:])))
+    later = iter((yield asks) if asks else [])
+    begin = torch.log_softmax(first[0].float(), dim=-1)
+    scores: Scores = [[float(begin[tokens[0]]), *(next(later).tolist() if len(tokens) > 1 else [])] for tokens in continuations]
     job.tell(scores)
