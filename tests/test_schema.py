@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from toolkit.schema import (
     parse_json,
     read_spans,
     schema_of,
+    value_key,
 )
 
 VALUES = st.recursive(
@@ -62,6 +64,43 @@ def test_every_span_is_the_text_of_its_value(value: Any) -> None:
         part = parse_json(text[span.start : span.end])
         assert part == at(value, pointer)
         assert span.container == isinstance(part, dict | list)
+
+
+@given(VALUES, VALUES)
+def test_values_have_one_key_exactly_where_they_are_the_same(a: Any, b: Any) -> None:
+    assert value_key(a) == value_key(json.loads(json.dumps(a, sort_keys=True)))
+    assert (value_key(a) == value_key(b)) == (hash(value_key(a)) == hash(value_key(b)) and same(a, b))
+
+
+def same(a: Any, b: Any) -> bool:
+    """The slow twin of `value_key`, member by member."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[name], b[name]) for name in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "equal"),
+    [
+        (1, 1.0, True),
+        (0.0, -0.0, True),
+        (2**60, float(2**60), True),
+        ({"a": 1, "b": [2]}, {"b": [2.0], "a": 1.0}, True),
+        (1, True, False),
+        (0, False, False),
+        ([0], [False], False),
+        ({"a": True}, {"a": 1}, False),
+        ([1, 2], [2, 1], False),
+        (1, "1", False),
+        (None, "null", False),
+        ([], {}, False),
+        ([["a", 1]], {"a": 1}, False),
+    ],
+)
+def test_one_is_one_point_zero_but_not_true(a: Any, b: Any, equal: bool) -> None:
+    assert (value_key(a) == value_key(b)) == equal == same(a, b)
 
 
 def at(value: Any, pointer: str) -> Any:
@@ -170,6 +209,30 @@ def test_a_deep_schema_is_refused_and_does_not_overflow() -> None:
         value = {"not": value}
     with pytest.raises(SchemaError, match=r"too deep|too large"):
         check_schema(value)
+
+
+HUGE: dict[str, Any] = {
+    "subschemas": {"anyOf": [{"const": i} for i in range(15_000)]},
+    "names": {"properties": {str(i): True for i in range(19_000)}},
+    "patterns": {"properties": {f"p{i}": {"pattern": f"^[a-z]{{{i}}}$"} for i in range(6_000)}},
+    "references": {"$defs": {f"d{i}": {"$id": f"http://x/{i}", "$ref": f"http://x/{i // 2}"} for i in range(6_000)}},
+    "values": {"const": [1] * 500_000},
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_a_schema_too_large_to_check_is_refused_in_bounded_time(name: str) -> None:
+    text, started = json.dumps(HUGE[name]), time.process_time()
+    with pytest.raises(SchemaError, match="too large to be checked"):
+        schema_of(text)
+    assert time.process_time() - started < 2
+
+
+def test_a_long_list_of_objects_is_compared_in_linear_time() -> None:
+    value = {"$schema": "http://json-schema.org/draft-04/schema#", "enum": [{"a": i} for i in range(20_000)]}
+    check_schema(value)
+    with pytest.raises(SchemaError, match="are the same"):
+        check_schema({**value, "enum": [*value["enum"], {"a": 0}]})
 
 
 def test_drafts_are_told_apart() -> None:

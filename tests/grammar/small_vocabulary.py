@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from toolkit.contracts import Message
+import numpy as np
+
+from toolkit.contracts import Mask, Message
+from toolkit.grammar.mask import unpack
 
 LONGER = (b"ab", b"abc", b"ba", b'{"', b'":', b"New", b" York", "é".encode(), b"tru")
 
@@ -36,3 +39,9 @@ class SmallTokenizer:
 
     def chat(self, messages: Sequence[Message], *, generate: bool = True) -> list[int]:
         raise NotImplementedError
+
+
+def allowed_ids(mask: Mask, row: int) -> list[int]:
+    """The tokens that a row of a mask allows, ascending."""
+    bits: list[int] = np.flatnonzero(unpack(mask[row : row + 1], mask.shape[1] * 32)[0]).tolist()
+    return bits

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from toolkit.contracts import Grammar, GrammarKind
-from toolkit.errors import SchemaError
+from toolkit.errors import EngineError, SchemaError
+from toolkit.grammar import probe_child
 from toolkit.grammar.compile import compile_grammar
 from toolkit.grammar.limits import Limits
 from toolkit.grammar.llguidance_backend import unanchored
-from toolkit.grammar.probe import OUT_OF_TIME, PROBE
+from toolkit.grammar.probe import OUT_OF_TIME, PROBE, Probe
 from toolkit.schema import subschemas
 from toolkit.text.tokenizer import ByteTokenizer
 from toolkit.validate.check import Validator
@@ -167,14 +172,46 @@ HOSTILE = {
     "many multiples": {"allOf": [{"type": "integer", "multipleOf": n} for n in (9973, 9967, 9949)]},
     "doubled nesting": nested(11),
     "too many subschemas": {"anyOf": [{}] * 30_000},
-}
+    "many constants": {"anyOf": [{"const": i} for i in range(15_000)]},
+    "many values": {"enum": [[i] for i in range(130_000)]},
+    "many objects": {"oneOf": [{"type": "object", "properties": {f"p{i}": {"const": i}}, "required": [f"p{i}"]} for i in range(6_000)]},
+    "a fault among large definitions": {"$defs": {"x": {"enum": list(range(100_000))}}, "type": "object", "required": ["p299"], "properties": {f"p{i}": {"type": "object", "required": ["z"], "properties": {"z": {"enum": []}}} for i in range(300)}},
+    "a fault among many keywords": {"type": "object", "properties": {"z": {"enum": []}}, "required": ["z"]} | {f"k{i}": 1 for i in range(70_000)},
+}  # fmt: skip
+HOSTILE_TEXTS: dict[str, tuple[GrammarKind, str]] = {
+    "choices": ("choices", json.dumps([""] * 250_000)),
+    "lark rules": ("lark", "start: " + " | ".join(f"a{i}" for i in range(20_000)) + "".join(f'\na{i}: "{i}"' for i in range(20_000))),
+    "gbnf brackets": ("lark", "root ::= " + "[" * 1_000_000),
+    "regex stars": ("regex", "(a|b)*" * 150_000),
+}  # fmt: skip
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of the probe it holds or held: other work on the machine does not count."""
+    times = os.times()
+    child = PROBE._child
+    if child is None or child.poll() is not None:
+        return times.user + times.system + times.children_user + times.children_system
+    user, system = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    ticks = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return times.user + times.system + times.children_user + times.children_system + ticks
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_schema_is_refused_and_the_next_one_compiles(name: str) -> None:
+def test_a_hostile_schema_is_refused_in_bounded_time_and_the_next_one_compiles(name: str) -> None:
+    started = cpu_seconds()
     with pytest.raises(SchemaError):
         compile_grammar(schema(HOSTILE[name]), TOKENIZER)
+    assert cpu_seconds() - started < 2
     assert masked(schema({"const": name}), json.dumps(name))
+
+
+@pytest.mark.parametrize("name", HOSTILE_TEXTS)
+def test_a_large_grammar_of_any_kind_is_decided_in_bounded_time(name: str) -> None:
+    started = cpu_seconds()
+    with contextlib.suppress(SchemaError):  # a fast machine may get through in time
+        compile_grammar(Grammar(*HOSTILE_TEXTS[name]), TOKENIZER)
+    assert cpu_seconds() - started < 2
 
 
 @pytest.mark.parametrize(
@@ -191,8 +228,10 @@ def test_a_hostile_schema_is_refused_and_the_next_one_compiles(name: str) -> Non
     ],
     ids=["enum", "maxLength", "minItems", "quantifiers", "doubled references"],
 )
-def test_large_but_honest_schemas_compile_as_a_whole(value: Any) -> None:
+def test_large_but_honest_schemas_compile_as_a_whole_within_a_second(value: Any) -> None:
+    started = cpu_seconds()
     assert compile_grammar(schema(value), TOKENIZER).partial == ()
+    assert cpu_seconds() - started < 1
 
 
 def test_every_choice_of_thousands_is_matched() -> None:
@@ -210,6 +249,70 @@ def test_a_compile_that_has_no_end_costs_the_probe_and_not_the_caller() -> None:
     hostile = json.dumps({"grammars": [{"json_schema": {"type": "integer", "multipleOf": 9_999_991}}]})
     assert PROBE.error_of(hostile, 0.05, {}) == (OUT_OF_TIME, 0.05)
     assert PROBE.error_of(json.dumps({"grammars": [{"json_schema": {"type": "null"}}]}), 5.0, {})[0] == ""
+
+
+def probe_text(value: Any) -> str:
+    return json.dumps({"grammars": [{"json_schema": value}]})
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_leaves_no_answer_for_the_next_question(interrupt: type[BaseException]) -> None:
+    probe = Probe()
+    assert probe.error_of(probe_text({"type": "null"}), 5.0, {})[0] == ""
+    child = probe._child
+    assert child is not None
+    child.stdout = InterruptedPipe(child.stdout, interrupt)  # type: ignore[assignment]
+    with pytest.raises(interrupt):
+        probe.error_of(probe_text({"type": "nonsense"}), 5.0, {})
+    assert child.poll() is not None
+    assert probe.error_of(probe_text({"type": "null"}), 5.0, {})[0] == ""
+    probe.close()
+
+
+class InterruptedPipe:
+    """The child's answer has been written when the interrupt comes."""
+
+    def __init__(self, pipe: Any, interrupt: type[BaseException]) -> None:
+        self._pipe, self._interrupt = pipe, interrupt
+        self.close = pipe.close
+
+    def readline(self) -> str:
+        select.select([self._pipe], [], [])
+        raise self._interrupt
+
+
+def test_an_answer_to_another_question_is_no_verdict() -> None:
+    probe = Probe()
+    assert probe.error_of(probe_text({"type": "null"}), 5.0, {})[0] == ""
+    probe._asked += 1
+    task = json.dumps({"number": probe._asked, "grammar": probe_text({"type": "nonsense"}), "seconds": 5, "limits": {}})
+    child = probe._child
+    assert child is not None and child.stdin is not None
+    child.stdin.write(f"{task}\n")  # nobody reads the answer
+    with pytest.raises(EngineError, match="answered question 2, not 3"):
+        probe.error_of(probe_text({"type": "null"}), 5.0, {})
+    assert probe.error_of(probe_text({"type": "null"}), 5.0, {})[0] == ""
+    probe.close()
+
+
+def test_a_probe_that_cannot_start_is_no_verdict_over_the_grammar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "child.py"
+    script.write_text("import a_module_that_nobody_has\n")
+    monkeypatch.setattr(probe_child, "__file__", str(script))
+    with pytest.raises(EngineError, match=r"(?s)could not start \(exit 1\).*a_module_that_nobody_has"):
+        Probe().error_of(probe_text({"type": "null"}), 5.0, {})
+
+
+def test_the_probe_finds_a_llguidance_that_only_pythonpath_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "llguidance").mkdir()
+    (tmp_path / "llguidance" / "__init__.py").write_text("raise ImportError('found in the folder of the parent')\n")
+    script = tmp_path / "child.py"
+    script.write_text("import sys; sys.path.insert(0, sys.argv[1]); import llguidance\n")
+    monkeypatch.setattr(probe_child, "__file__", str(script))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "llguidance")
+    with pytest.raises(EngineError, match="found in the folder of the parent"):
+        Probe().error_of(probe_text({"type": "null"}), 5.0, {})
 
 
 def test_a_forked_process_starts_a_probe_of_its_own() -> None:

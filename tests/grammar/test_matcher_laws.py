@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.grammar.small_vocabulary import SmallTokenizer
+from tests.grammar.small_vocabulary import SmallTokenizer, allowed_ids
 from toolkit.contracts import CompiledGrammar, Grammar, Matcher
 from toolkit.errors import SchemaError, UsageError
 from toolkit.grammar.compile import compile_grammar
-from toolkit.grammar.mask import allocate, allowed_ids, pack, unpack
+from toolkit.grammar.mask import allocate, pack, unpack
 
 TOKENIZER = SmallTokenizer()
 END = TOKENIZER.eos_ids[0]

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from tests.grammar.small_vocabulary import allowed_ids
 from toolkit.contracts import Grammar, Tokenizer
 from toolkit.grammar.compile import compile_grammar
-from toolkit.grammar.mask import allocate, allowed_ids
+from toolkit.grammar.mask import allocate
 from toolkit.model.store import resolve
 from toolkit.text.tokenizer import load_tokenizer
 

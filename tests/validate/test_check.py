@@ -17,7 +17,7 @@ from toolkit.errors import SchemaError
 from toolkit.grammar.types import grammar_of
 from toolkit.schema import parse_json
 from toolkit.validate.check import Validator
-from toolkit.validate.spans import container_spans, value_spans
+from toolkit.validate.spans import value_spans
 
 
 def check(schema: Any, text: str) -> Report:
@@ -114,6 +114,8 @@ def doubled(last: Any) -> Any:
 HOSTILE: list[tuple[Any, Any]] = [
     ({"pattern": "(a+)+$"}, "a" * 50 + "!"),
     ({"pattern": "^(a|a)*$"}, "a" * 50 + "!"),
+    ({"$schema": "https://json-schema.org/draft/2020-12/schema", "pattern": "^(a|a)*$", "items": {"$ref": "#"}}, ["a" * 50 + "!"]),
+    ({"items": {"$schema": "http://json-schema.org/draft-07/schema#", "$id": "http://x/y", "pattern": "^(a|a)*$"}}, ["a" * 50 + "!"]),
     ({"patternProperties": {"^(a|a)*$": True}, "additionalProperties": False}, {"a" * 50 + "!": 1}),
     ({"patternProperties": {"^(a|a)*$": True}, "unevaluatedProperties": False}, {"a" * 50 + "!": 1}),
     ({"propertyNames": {"pattern": "^(a|a)*$"}}, {"a" * 50 + "!": 1}),
@@ -126,6 +128,18 @@ HOSTILE: list[tuple[Any, Any]] = [
 @pytest.mark.parametrize(("schema", "value"), HOSTILE)
 def test_what_cannot_be_decided_in_time_is_not_valid(schema: Any, value: Any) -> None:
     assert not verdict(schema, value)
+
+
+def test_a_subschema_of_another_dialect_is_judged_by_its_own_keywords() -> None:
+    """Draft 7 does not know prefixItems."""
+    draft_7 = {
+        "$id": "http://x/y",
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "prefixItems": [{"type": "null"}],
+        "contains": {"multipleOf": 0.01},
+    }
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "properties": {"a": draft_7}}
+    assert [verdict(schema, {"a": [each]}) for each in (19.99, 0.125)] == [True, False]
 
 
 def test_an_exploding_regex_is_not_valid() -> None:
@@ -157,6 +171,20 @@ def test_a_bad_grammar_is_the_callers_error(kind: GrammarKind, source: str) -> N
         Validator(Grammar(kind, source))
 
 
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+RAISED: dict[str, BaseException] = {
+    "crash": RuntimeError("boom"),
+    "deep": RecursionError("too deep"),
+    "mute": MuteError(),
+    "exit": SystemExit(3),
+    "interrupt": KeyboardInterrupt(),
+}
+
+
 class Order(BaseModel):
     item: str = Field(min_length=2)
     price: Decimal
@@ -167,8 +195,8 @@ class Order(BaseModel):
     def known(cls, item: str) -> str:
         if item == "unicorn":
             raise ValueError("no such item")
-        if item == "crash":
-            raise RuntimeError("boom")
+        if item in RAISED:
+            raise RAISED[item]
         return item
 
 
@@ -178,7 +206,21 @@ def test_pydantic_has_its_say_after_the_schema() -> None:
     assert validator.check('{"item":"t","price":1}').violations[0].keyword == "minLength"
     (unicorn,) = validator.check('{"item":"unicorn","price":1}').violations
     assert (unicorn.path, unicorn.keyword, unicorn.found) == ("/item", "value_error", '"unicorn"')
-    assert validator.check('{"item":"crash","price":1}').violations[0].keyword == "RuntimeError"
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [("crash", "RuntimeError: boom"), ("deep", "RecursionError: too deep"), ("mute", "MuteError: (a MuteError that cannot be written)"), ("exit", "SystemExit: 3")],
+)  # fmt: skip
+def test_whatever_a_types_own_validator_raises_is_a_violation(item: str, message: str) -> None:
+    report = Validator(grammar_of(Order)).check(json.dumps({"item": item, "price": 1}))
+    assert report.value == {"item": item, "price": 1}
+    assert [(each.keyword, each.message) for each in report.violations] == [("type", message)]
+
+
+def test_an_interrupt_inside_a_types_own_validator_passes() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Validator(grammar_of(Order)).check('{"item":"interrupt","price":1}')
 
 
 def test_one_validator_serves_many_threads() -> None:
@@ -197,12 +239,9 @@ def test_one_validator_serves_many_threads() -> None:
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=4), st.lists(st.text(st.characters(exclude_categories=["Cs"])) | st.integers() | st.none()), max_size=4))  # fmt: skip
 def test_byte_spans_cut_out_their_values(value: dict[str, Any]) -> None:
     text = json.dumps(value, ensure_ascii=False)
-    scalars, containers = value_spans(text), container_spans(text)
-    assert len(scalars) == sum(map(len, value.values()))
-    assert len(containers) == len(value) + 1
-    for pointer, (start, end) in (scalars | containers).items():
-        part = parse_json(text.encode()[start:end])
-        assert isinstance(part, dict | list) == (pointer in containers)
+    spans = value_spans(text)
+    scalars = [each for items in value.values() for each in items]
+    assert [parse_json(text.encode()[start:end]) for start, end in spans.values()] == scalars
 
 
 def test_a_string_span_holds_its_quotes_and_counts_bytes() -> None:

@@ -29,9 +29,3 @@ def pack(ids: npt.ArrayLike, vocab_size: int) -> npt.NDArray[np.int32]:
     flat = np.zeros(-(-vocab_size // 32) * 32, dtype=np.uint8)
     flat[np.asarray(ids, dtype=np.int64)] = 1
     return np.packbits(flat, bitorder="little").view("<i4").astype(np.int32, copy=False)
-
-
-def allowed_ids(mask: Mask, row: int) -> list[int]:
-    """The tokens that row `row` allows, ascending."""
-    bits: list[int] = np.flatnonzero(unpack(mask[row : row + 1], mask.shape[1] * 32)[0]).tolist()
-    return bits

@@ -3,12 +3,14 @@
 In: text (or UTF-8 bytes) of a bounded size.   Out: the value; on request the span of each of its parts.
 Knows nothing about: schemas.
 Invariants: whatever is accepted is RFC 8259 JSON, has one reading (no duplicate keys, NaN, infinities, lone surrogates) and
-can be written back; whatever is refused is an InputError with line, column and offset; time and memory are linear in the text.
+can be written back; whatever is refused is an InputError with line, column and offset; time and memory are linear in the text,
+and a deadline of `clock` ends a long one (OutOfTime).
 Source: RFC 8259; departures: the limits below, which the RFC leaves to the implementation.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -19,6 +21,7 @@ from typing import NamedTuple
 
 from toolkit.contracts import Json
 from toolkit.errors import InputError
+from toolkit.schema.clock import seconds_left
 
 MAX_DEPTH = 100  # llguidance's own JSON reader stops at 128
 MAX_CHARS = 16 * 1024 * 1024
@@ -33,6 +36,7 @@ _TOKEN = re.compile(
     | (?P<end>\Z))""",
     re.VERBOSE,
 )
+_LOOK_EVERY = 4096  # tokens between two looks at the clock: about 15 ms
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WORDS: dict[str, Json] = {"true": True, "false": False, "null": None}
 
@@ -204,7 +208,9 @@ class _Reader:
 
     def _tokens(self) -> Iterator[_Token]:
         at = 0
-        while True:
+        for count in itertools.count():
+            if count % _LOOK_EVERY == 0:
+                seconds_left()
             match = _TOKEN.match(self._text, at)
             if match is None:
                 raise self._bad_character(at)

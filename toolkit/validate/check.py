@@ -2,22 +2,22 @@
 
 In: a `Grammar` once, then texts.   Out: `Report`: the parsed value and every violation, as records.
 Knows nothing about: tokens, masks, engines.
-Invariants: never raises over a text and never hangs: what could not be decided in time is a violation; at most
-`max_violations` are reported and every shown value is cut to `SHOWN` characters.
+Invariants: never raises over a text (KeyboardInterrupt and its like pass) and never hangs: what could not be decided in time is
+a violation; at most `max_violations` are reported and every shown value is cut to `SHOWN` characters. The validators of a Python
+type are the caller's own code: whatever they raise is a violation, but nothing bounds their time.
 Source: jsonschema (drafts 4 to 2020-12, formats asserted, references local), then pydantic where a Python type stands behind.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable
 from typing import Any
 
 from toolkit.contracts import Grammar, Json, Report, Violation
 from toolkit.errors import InputError, SchemaError
 from toolkit.schema import PatternError, compile_regex, escape_pointer, parse_json, schema_of
-from toolkit.validate.judge import SHOWN, SchemaJudge, shown
+from toolkit.validate.shown import cut, shown
 
 CHECK_SECONDS = 1.0
 
@@ -37,10 +37,12 @@ class Validator:
         self._judge: Callable[[str], Report] = judges[grammar.kind]()
 
     def check(self, text: str) -> Report:
-        """The verdict over one text."""
+        """The verdict over one text. Validators of the grammar's Python type run here, unbounded in time."""
         return self._judge(text)
 
     def _json_schema(self) -> Callable[[str], Report]:
+        from toolkit.validate.judge import SchemaJudge  # and with it jsonschema, which other grammars do not need
+
         judge = SchemaJudge(schema_of(self._grammar.source), self._seconds)
         python_type = self._grammar.python_type
         typed = None if python_type is None else _TypeJudge(python_type)
@@ -52,7 +54,7 @@ class Validator:
                 return Report(None, (Violation("", "json", "one JSON value", shown(text), error.message),))
             violations = tuple(judge.violations(value, self._most))
             if not violations and typed is not None:
-                violations = tuple(islice(typed.violations(text, value), self._most))
+                violations = tuple(typed.violations(text, value)[: self._most])
             return Report(value, violations)
 
         return check
@@ -105,24 +107,38 @@ class _TypeJudge:
 
         self._adapter: TypeAdapter[Any] = TypeAdapter(python_type)
 
-    def violations(self, text: str, value: Json) -> Iterator[Violation]:
+    def violations(self, text: str, value: Json) -> list[Violation]:
         from pydantic import ValidationError
 
         try:
             self._adapter.validate_json(text)
         except ValidationError as error:
-            for each in error.errors(include_url=False, include_context=False):
-                path = "".join(f"/{escape_pointer(key)}" for key in each["loc"])
-                yield Violation(path, each["type"], each["msg"][:SHOWN], shown(_json_of(each["input"])), each["msg"][:SHOWN])
-        except Exception as error:  # a validator of the user's model may raise anything
-            yield Violation(
-                "", type(error).__name__, "a value that the type's own validators take", shown(value), str(error)[:SHOWN]
-            )
+            return [_complaint(each) for each in error.errors(include_url=False, include_context=False)]
+        except (Exception, SystemExit) as error:  # a validator of the user's model may raise anything
+            return [Violation("", "type", "a value that the type's own validators take", shown(value), _said(error))]
+        return []
+
+
+def _complaint(each: Any) -> Violation:
+    """One of pydantic's errors; `each` is its ErrorDetails."""
+    path = "".join(f"/{escape_pointer(key)}" for key in each["loc"])
+    return Violation(path, each["type"], cut(each["msg"]), shown(_json_of(each["input"])), cut(each["msg"]))
+
+
+def _said(error: BaseException) -> str:
+    return cut(f"{type(error).__name__}: {_written(str, error)}")
 
 
 def _json_of(value: object) -> Json:
     try:
         json.dumps(value)
-    except (TypeError, ValueError):
-        return repr(value)
+    except (TypeError, ValueError, RecursionError):  # what a validator before this one made of the text
+        return _written(repr, value)
     return value
+
+
+def _written(how: Callable[[object], str], value: object) -> str:
+    try:
+        return how(value)
+    except Exception:  # the user's own code as well
+        return f"(a {type(value).__name__} that cannot be written)"

@@ -8,7 +8,6 @@ Source: the `jsonschema` library with the keywords of `keywords.py`.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from jsonschema.exceptions import ValidationError, best_match
@@ -18,8 +17,7 @@ from toolkit.contracts import Json, Violation
 from toolkit.schema import SEARCH_SECONDS, OutOfTime, bundled, clocked, deadline, draft_of, escape_pointer
 from toolkit.validate.formats import checker
 from toolkit.validate.keywords import OVERRIDES
-
-SHOWN = 200
+from toolkit.validate.shown import SHOWN, cut, shown
 
 
 class SchemaJudge:
@@ -50,12 +48,6 @@ class SchemaJudge:
         return found
 
 
-def shown(value: Json) -> str:
-    """A value as JSON, cut."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
-
-
 def _undecided(value: Json, why: str) -> Violation:
     return Violation("", "undecided", "a verdict", shown(value), why)
 
@@ -65,12 +57,8 @@ def _pointer(error: ValidationError) -> str:
 
 
 def _record(error: ValidationError) -> Violation:
-    message = _cut(error.message)
+    message = cut(error.message)
     inner = best_match([error])
     if inner is not None and inner is not error:  # of an anyOf or oneOf: the branch that came closest
-        message = f"{message}; closest: {_cut(inner.message)} at {_pointer(inner) or 'the root'}"
+        message = f"{message}; closest: {cut(inner.message)} at {_pointer(inner) or 'the root'}"
     return Violation(_pointer(error), str(error.validator), shown(error.validator_value), shown(error.instance), message)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
