@@ -72,7 +72,8 @@ class Probe:
         try:
             child.stdin.write(f"{line}\n")
             child.stdin.flush()
-            return child.stdout.readline()
+            answer = child.stdout.readline()
+            return answer if answer.endswith("\n") else ""  # the end may come in the middle of a line
         except BrokenPipeError:
             return ""
         except BaseException:
