@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -333,6 +336,39 @@ def test_a_failed_branch_fails_the_join(broken_backend: EmbeddedBackend) -> None
 
     with pytest.raises(EngineError, match="out of blocks"):
         program.run(backend=broken_backend)
+
+
+def test_a_branch_that_fails_unread_is_said_on_the_log_once_a_segment(
+    broken_backend: EmbeddedBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    @sgl.function
+    def program(s: Any) -> None:
+        forks = s.fork(2)
+        forks += "!" + sgl.gen("x") + sgl.gen("y")
+        for fork in forks.states:
+            fork.sync()
+
+    assert program.run(backend=broken_backend).error() is None
+    assert [record.getMessage() for record in caplog.records] == ["a segment failed: EngineError: out of blocks"] * 2
+
+
+def test_a_failed_segment_is_one_line_on_stderr_and_an_error_of_sglangs_own_stays_announced() -> None:
+    code = """
+import sglang as sgl
+from tests.lang.lang_scripted import ScriptedEngine
+from tests.lang.test_backend import broken
+from toolkit.lang import EmbeddedBackend
+backend = EmbeddedBackend(ScriptedEngine(broken))
+for segment in ("!" + sgl.gen("x"), sgl.user(sgl.user("nested"))):
+    sgl.function(lambda s: s.stream_executor.submit(segment)).run(backend=backend).error()
+    print("--", file=__import__("sys").stderr, flush=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, cwd=Path(__file__).parents[2], check=True
+    )
+    ours, theirs = done.stderr.split("--\n")[:2]
+    assert ours == "a segment failed: EngineError: out of blocks\n"
+    assert "Nested roles" in theirs
 
 
 def test_one_failed_program_of_a_batch_leaves_the_others(broken_backend: EmbeddedBackend) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from toolkit.contracts import Engine
@@ -18,6 +20,11 @@ def open_engine(name: str = "embedded", **options: Any) -> Engine:
     Raises UsageError for unknown names and options, UnsupportedError for a URL (no engine over HTTP yet) or an unknown
     drafter, MissingExtraError where torch is not installed.
     """
+    return prepare_engine(name, **options)()
+
+
+def prepare_engine(name: str = "embedded", **options: Any) -> Callable[[], Engine]:
+    """What starts the engine that `open_engine` would open, its name and the names of its options checked. Loads its module."""
     if not isinstance(name, str):
         raise UsageError(f"engine {name!r} is not a name: known are {', '.join(ENGINES)}")
     if name.startswith(("http://", "https://")):
@@ -35,5 +42,4 @@ def open_engine(name: str = "embedded", **options: Any) -> Engine:
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise UsageError(f"option {unknown[0]!r} of engine {kind!r} is unknown: known are {', '.join(known)}")
-    engine: Engine = factory(**options)
-    return engine
+    return partial(factory, **options)

@@ -26,8 +26,10 @@ from sglang.lang.choices import ChoicesDecision, ChoicesSamplingMethod, token_le
 from sglang.lang.interpreter import StreamExecutor
 from sglang.lang.ir import SglSamplingParams
 
-from toolkit.contracts import BeamResult, Completion, Delta, Done, Engine, Event, Failed, Json, Request
-from toolkit.errors import EngineError, UnsupportedError, UsageError
+from toolkit.contracts import BeamResult, Completion, Delta, Done, Engine, Json, Request
+from toolkit.engine.engine import open_engine, prepare_engine
+from toolkit.engine.front import events_of
+from toolkit.errors import UnsupportedError, UsageError
 from toolkit.lang.choices import choose
 from toolkit.lang.failure import fail
 from toolkit.lang.meta import beam_meta, completion_meta, entry
@@ -40,7 +42,8 @@ Meta = dict[str, Json]
 class EmbeddedBackend(BaseBackend):
     """A SGLang backend over `engine`, or over an embedded engine that is started when the first program runs.
 
-    `model` and further `options` are those of `toolkit.engine.embedded.EmbeddedEngine`. `chat_template` names one of SGLang's
+    `model` and further `options` are those of `toolkit.engine.embedded.EmbeddedEngine`; an unknown one is refused at once, a value
+    when the engine starts. `chat_template` names one of SGLang's
     templates; None takes the one that agrees with the model's own.
     """
 
@@ -52,6 +55,8 @@ class EmbeddedBackend(BaseBackend):
         super().__init__()
         if engine is not None and (options or model != "smollm2"):
             raise UsageError("EmbeddedBackend takes an engine or the options to start one, not both")
+        if options:  # and with them the engine's module, which takes seconds: without options it is loaded when it starts
+            prepare_engine("embedded", model=model, **options)
         if chat_template is not None:
             check_name(chat_template)
         self._engine, self._owned = engine, engine is None
@@ -64,8 +69,6 @@ class EmbeddedBackend(BaseBackend):
         """The engine, started at first use."""
         with self._lock:
             if self._engine is None:
-                from toolkit.engine.engine import open_engine
-
                 self._engine = open_engine("embedded", **self._options)
             return self._engine
 
@@ -108,7 +111,7 @@ class EmbeddedBackend(BaseBackend):
         try:
             asked = self._ask(s, sampling_params)
             request = self._request(s, asked)
-            done = {event.index: event.result for event in self._events(request) if isinstance(event, Done)}
+            done = {event.index: event.result for event in events_of(self.engine.generate, request) if isinstance(event, Done)}
             results = [done[index] for index in sorted(done)]
             texts = [each.text for each in results]
             metas = [self._meta(each, request, asked) for each in results]
@@ -129,7 +132,7 @@ class EmbeddedBackend(BaseBackend):
                 raise UnsupportedError(f"n = {asked.sampling.n} in a streamed program is not supported: a stream is one sample")
             request = self._request(s, asked)
             held, shown, tokens = "", 0, 0
-            for event in self._events(request):
+            for event in events_of(self.engine.generate, request):
                 if isinstance(event, Done):
                     yield event.result.text[shown:], self._meta(event.result, request, asked)
                 elif isinstance(event, Delta):
@@ -179,17 +182,6 @@ class EmbeddedBackend(BaseBackend):
         ids = tuple(self.engine.tokenizer.encode(s.text_, control=True))
         name = f"sgl-{uuid.uuid4().hex[:12]}"
         return Request(prompt=ids, id=name, sampling=asked.sampling, beam=asked.beam, grammar=asked.grammar)
-
-    def _events(self, request: Request) -> Iterator[Event]:
-        """The request's events; its failure is raised, and so is an end without a result."""
-        missing = request.sampling.n if request.beam is None else 1
-        for event in self.engine.generate([request]):
-            if isinstance(event, Failed):
-                raise event.error
-            missing -= isinstance(event, Done)
-            yield event
-        if missing:
-            raise EngineError(f"engine {self.engine.capabilities.engine} ended request {request.id} without a result")
 
     def _meta(self, done: Completion | BeamResult, request: Request, asked: Asked) -> Meta:
         if isinstance(done, BeamResult):

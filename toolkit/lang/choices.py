@@ -19,8 +19,9 @@ from itertools import takewhile
 
 from sglang.lang.choices import ChoicesDecision, ChoicesSamplingMethod
 
-from toolkit.contracts import Engine, require
+from toolkit.contracts import Engine
 from toolkit.errors import UnsupportedError, UsageError
+from toolkit.lang.checks import check_choices
 from toolkit.lang.meta import Entry, entry
 
 ALMOST_ZERO = 1e-5  # SGLang's own limit of a temperature that counts as 0
@@ -37,8 +38,7 @@ def choose(
         )
     if not engine.capabilities.score:
         raise UnsupportedError(f"engine {engine.capabilities.engine} cannot score continuations, which select needs")
-    strings = all(isinstance(choice, str) and choice for choice in choices)
-    require(strings and len(choices) > 0, "choices", choices, "a non-empty list of non-empty strings")
+    check_choices(choices)
     seams = [_split(engine, text, choice) for choice in choices]
     scored = _score(engine, seams)
     return method(

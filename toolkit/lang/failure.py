@@ -8,15 +8,25 @@ waits forever for work that no thread will do, and a joined fork quietly lacks t
     state["x"], get_meta_info, fork, join, text_iter          raise it
     state.text(), state.sync()                                return what there is
 
+A branch of a fork that nobody reads fails without its parent knowing: SGLang keeps no way back from a branch. So every failure
+is one line on the log "toolkit.lang" (on stderr, unless the program sets up logging) in place of the traceback that
+SGLang's worker would print; errors of SGLang's own are still announced by it.
+
 Knows nothing about: why the segment failed.
 """
 
 from __future__ import annotations
 
+import logging
+import warnings
 from queue import Queue
 from typing import Any, NoReturn
 
 from sglang.lang.interpreter import StreamExecutor
+
+_LOG = logging.getLogger("toolkit.lang")
+# The announcement of SGLang's worker carries the traceback; one through the backend has been told by `fail` already.
+warnings.filterwarnings("ignore", r"(?s)Error in stream_executor: .*toolkit[\\/]lang[\\/]backend\.py", UserWarning)
 
 
 class FailedExecutor(StreamExecutor):
@@ -67,6 +77,8 @@ class FailedExecutor(StreamExecutor):
 
 def fail(executor: StreamExecutor, error: Exception) -> None:
     """Close `executor` with `error` and wake up whoever waits for it. Called in the thread that runs its segments."""
+    if executor.use_thread:  # without one, the error is raised in whoever runs the program
+        _LOG.warning("a segment failed: %s: %s", type(error).__name__, " ".join(str(error).split())[:500])
     executor.error_ = error
     executor.__class__ = FailedExecutor
     if executor.use_thread:

@@ -68,7 +68,7 @@ def ask(params: SglSamplingParams, *, end_ids: tuple[int, ...] = ()) -> Asked:
         frequency_penalty=params.frequency_penalty,
         stop=(*_strings("stop", params.stop), *dtype_stop),
         stop_ids=(*_token_ids(params.stop_token_ids), *end_ids),
-        ignore_eos=bool(params.ignore_eos),
+        ignore_eos=params.ignore_eos,
         min_tokens=params.min_new_tokens,
         max_tokens=params.max_new_tokens,
         n=params.n,
@@ -146,15 +146,14 @@ def _top_k(value: object) -> int:
 
 
 def _strings(name: str, value: str | Sequence[str] | None) -> tuple[str, ...]:
-    if not value:
-        return ()
-    strings = (value,) if isinstance(value, str) else tuple(value)
-    require(all(isinstance(s, str) and s for s in strings), name, value, "a non-empty string or several")
+    strings = (value,) if isinstance(value, str) else () if value is None else value
+    ok = isinstance(strings, list | tuple) and all(isinstance(s, str) and s for s in strings)
+    require(ok, name, value, "a non-empty string or a list of them")
     return tuple(dict.fromkeys(strings))
 
 
 def _token_ids(value: Sequence[int] | None) -> tuple[int, ...]:
-    ids = tuple(value or ())
-    ok = all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids)
-    require(ok, "stop_token_ids", value, "token ids >= 0")
-    return ids
+    ids = () if value is None else value
+    ok = isinstance(ids, list | tuple) and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids)
+    require(ok, "stop_token_ids", value, "a list of token ids >= 0")
+    return tuple(ids)

@@ -24,8 +24,10 @@ from sglang.lang.ir import SglArgument, SglGen
 from toolkit.contracts import BeamParams, BeamResult, Grammar, Json, require
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.grammar.types import grammar_of
+from toolkit.lang.checks import check_names
 from toolkit.lang.tools import Tool, tools_schema
 from toolkit.schema import load_schema
+from toolkit.validate.check import Validator
 
 NOT_FREE = ("regex", "json_schema", "dtype", "choices", "choices_method")
 
@@ -73,7 +75,8 @@ def beam(
     near-duplicates and `free` is the better choice. The search's parameters are those of `contracts.BeamParams`; the
     sampling defaults of `run()` do not touch it. `state[name]` is the text, `result(state, name)` the rest.
 
-    Raises UsageError or SchemaError here, where the program is built; NoValidError surfaces from the state.
+    Raises UsageError for a parameter and SchemaError for a language here, where the program is built. What only an engine can
+    know - a Lark grammar that does not compile, a schema that its masks cannot hold, NoValidError - surfaces from the state.
     """
     _named("beam", name)
     if any(isinstance(value, SglArgument) for value in (schema, regex, grammar, choices)):
@@ -88,8 +91,11 @@ def free(name: str, **sampling: Any) -> SglGen:
     """A segment of free text: parameters as `sgl.gen` takes them, constraints excepted.
 
     Today it is decoded plainly, as `sgl.gen` is; the engine's drafters will speed it up without changing what it says.
+    Raises UsageError here for a parameter that there is not; values, which `run()` has a part in, are checked by the engine's
+    backend, and a refusal surfaces from the state.
     """
     _named("free", name)
+    check_names("free", sgl.gen, (name,), sampling)
     constraints = [key for key in NOT_FREE if sampling.get(key) is not None]
     if constraints:
         raise UsageError(f"free({name!r}) with {', '.join(constraints)} is not allowed", hint="use beam() for constrained text")
@@ -110,6 +116,7 @@ def tool_call(
 
     `tools` are OpenAI-style function schemas or Python functions with annotated parameters. The text is that JSON object and
     nothing around it: no `<tool_call>` tags or other model-specific frame, whatever the model was trained on.
+    Raises UsageError for malformed tools and SchemaError for their schemas here; the rest is as with `beam`.
     """
     _named("tool_call", name)
     if isinstance(tools, SglArgument):
@@ -151,10 +158,18 @@ def _language(
     named = [key for key, value in given.items() if value is not None]
     if len(named) > 1:
         raise UsageError(f"beam with {' and '.join(named)} is not allowed: give one language", hint="or none, for open text")
+    language = _grammar(schema, regex, grammar, choices)
+    if language is not None:
+        Validator(language)  # refuses a schema, regex or list of choices that is none
+    return language
+
+
+def _grammar(schema: object, regex: object, grammar: Grammar | str | None, choices: object) -> Grammar | None:
     if schema is not None:
         return grammar_of(load_schema(schema) if isinstance(schema, str) else schema)
     if regex is not None:
         return grammar_of(regex, kind="regex")
     if choices is not None:
+        require(not isinstance(choices, str), "choices", choices, "a non-empty list of strings")
         return grammar_of(choices, kind="choices")
     return None if grammar is None else grammar if isinstance(grammar, Grammar) else grammar_of(grammar, kind="lark")
