@@ -310,7 +310,7 @@ def test_the_probe_finds_a_llguidance_that_only_pythonpath_knows(tmp_path: Path,
     script.write_text("import sys; sys.path.insert(0, sys.argv[1]); import llguidance\n")
     monkeypatch.setattr(probe_child, "__file__", str(script))
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "llguidance")
+    monkeypatch.delitem(sys.modules, "llguidance", raising=False)
     with pytest.raises(EngineError, match="found in the folder of the parent"):
         Probe().error_of(probe_text({"type": "null"}), 5.0, {})
 
