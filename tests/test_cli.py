@@ -7,13 +7,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import toolkit
-from toolkit.cli import main
+from toolkit.cli import app, main
+from toolkit.contracts import Report, Violation
 from toolkit.errors import EngineError, InputError, ToolkitError, UsageError
 
 TINY = ("--model", "tiny", "--kv-blocks", "256")
@@ -33,6 +36,9 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     (tmp_path / "schemas").mkdir()
     (tmp_path / "schemas" / "thing.schema.json").write_text(json.dumps(SCHEMA))
+    (tmp_path / "schemas" / "broken.schema.json").write_text("")
+    (tmp_path / "latin-1.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
 
     def call(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -60,8 +66,13 @@ def raising(error: BaseException) -> Callable[..., Any]:
     ("error", "code", "said"),
     [
         (UsageError("bad width", hint="try 4"), 2, "error: bad width\nhint: try 4\n"),
-        (InputError("bad file"), 1, "error: bad file\n"),
+        (InputError("bad file"), 2, "error: --model smollm2: bad file\n"),
         (EngineError("dead"), 3, "error: dead\n"),
+        (MemoryError(), 3, "error: model smollm2 does not fit into memory\nhint: --dtype bfloat16, --kv-blocks\n"),
+        (RuntimeError("can't allocate memory"), 3, "does not fit into memory"),
+        (OverflowError("int too big to convert"), 2, "error: a number is too large: int too big to convert\n"),
+        (FileNotFoundError(2, "No such file", "x/y"), 3, "error: x/y: No such file\n"),
+        (PermissionError(13, "Permission denied", b"x/y"), 3, "error: x/y: Permission denied\n"),
         (ZeroDivisionError("oops"), 3, "error: ZeroDivisionError: oops (unexpected: toolkit --debug shows where)\n"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
@@ -73,6 +84,18 @@ def test_every_way_of_failing_has_its_exit_code_and_one_line(
     got, out, err = run("generate", "hello")
     assert (got, out) == (code, "")
     assert said in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [(InputError("bad answer"), 1, "error: bad answer\n"), (MemoryError(), 3, "error: out of memory\nhint: fewer --kv-blocks")],
+)
+def test_so_does_failing_while_decoding(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, said: str
+) -> None:
+    monkeypatch.setattr("toolkit.cli.generate.answered", raising(error))
+    got, out, err = run("generate", "hello", *TINY)
+    assert (got, out) == (code, "") and said in err and "(unexpected" not in err
 
 
 def test_debug_shows_the_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +122,27 @@ def test_every_error_class_has_an_exit_code_of_the_table() -> None:
         ("generate", "hello", "--raw", "--system", "s"),
         ("generate", "@missing.txt"),
         ("generate", "hello", "--regex", "a", "--choice", "b"),
+        ("generate", "hello", "--logit-bias", "3=1", "--logit-bias", "3=2"),
+        ("generate", ""),
+        ("generate", "@"),
+        ("generate", "@schemas"),
+        ("generate", "@/dev/zero"),
+        ("generate", "hello", "--lark", "latin-1.txt"),
+        ("generate", "hello", "--threads", "5000"),
+        ("generate", "hello", "--kv-blocks", "99999999999"),
+        ("generate", "hello", "--model", "tiny", "--seed", "-1"),
+        ("bench", "peers", "--model", "tiny"),
+        ("bench", "quality", "--data", "latin-1.txt", "--model", "tiny"),
+        ("bench", "quality", "--data", "no-such-file"),
+        ("validate", "schemas", "--schema", "thing"),
+        ("validate", "latin-1.txt", "--schema", "broken"),
+        ("beam", "hello", "--schema", "broken"),
+        ("extract", "in.jsonl", "--schema", "broken", "--out", "o"),
+        ("extract", "-", "--schema", "thing", "--out", "o"),
+        ("extract", "in.jsonl", "--schema", "thing", "--out", "-"),
+        ("extract", "in.jsonl", "--schema", "thing", "--out", "/dev/null"),
+        ("extract", "in.jsonl", "--schema", "thing", "--out", "/proc/o", *TINY),
+        ("extract", "in.jsonl", "--job", "latin-1.txt", "--out", "o"),
         ("generate", "hello", "--engine", "nope"),
         ("generate", "hello", "--engine", "http://localhost:1"),
         ("generate", "hello", "--model", "no-such-model"),
@@ -114,7 +158,98 @@ def test_every_error_class_has_an_exit_code_of_the_table() -> None:
 def test_a_wrong_call_is_exit_code_2_with_nothing_on_stdout(run: Run, arguments: tuple[str, ...]) -> None:
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
-    assert err and "Traceback" not in err
+    assert err and "Traceback" not in err and "(unexpected" not in err
+
+
+COMMANDS = {
+    "generate": ("generate", "hello"),
+    "beam": ("beam", "hello"),
+    "extract": ("extract", "in.jsonl", "--schema", "thing", "--out", "o"),
+    "validate": ("validate", "in.jsonl"),
+    "quality": ("bench", "quality"),
+    "peers": ("bench", "peers"),
+    "schemas": ("bench", "schemas"),
+    "demo": ("demo",),
+    "run": ("run", "no-such-program"),
+    "pull": ("model", "pull"),
+    "show": ("model", "show"),
+}
+MAY_BE_EMPTY = {"--system"}  # no system message is the default
+
+
+def texts_and_paths() -> list[tuple[str, str]]:
+    """Every option and argument of every command that takes a text or a path, the prompt and programs' own arguments left out."""
+
+    def below(command: click.Command, name: str) -> list[tuple[str, str]]:
+        if isinstance(command, click.Group):
+            return [pair for key, each in command.commands.items() for pair in below(each, key)]
+        kinds = (click.types.StringParamType, click.Path)
+        taken = [each for each in command.params if isinstance(each.type, kinds) and isinstance(each, click.Option)]
+        return [(name, option.opts[0]) for option in taken if option.opts[0] not in MAY_BE_EMPTY]
+
+    return below(app.toolkit, "toolkit")
+
+
+@pytest.mark.parametrize(("command", "option"), texts_and_paths())
+def test_an_empty_text_is_never_taken_for_an_option_that_was_left_out(
+    run: Run, tmp_path: Path, command: str, option: str
+) -> None:
+    code, out, err = run(*COMMANDS[command], option, "")
+    assert (code, out) == (2, "")
+    assert option in err and "it is empty" in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("extract", "", "--schema", "thing", "--out", "o"), ("model", "pull", ""), ("model", "show", "")]
+)
+def test_an_empty_argument_is_refused_too(run: Run, arguments: tuple[str, ...]) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "") and "empty" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("generate", "hello", "--regex", "a", "--choice", "b"), "--regex and --choice exclude each other"),
+        (("generate", "@no"), "error: no cannot be read: No such file or directory\nhint: @FILE reads a file"),
+        (("generate", "hello", "--lark", "latin-1.txt"), "--lark latin-1.txt is not UTF-8: byte 3 is 0xe9"),
+        (("beam", "hello", "--schema", "broken"), "schema broken: JSON text, line 1"),
+        (("validate", "in.jsonl", "--schema", "poem.json"), "schema poem.json: schema at /type"),
+        (("bench", "peers", "--model", "tiny"), "--model tiny has no folder"),
+        (("extract", "in.jsonl", "--job", "job.toml", "--out", "o"), "job file job.toml: job option width = 'True': must be a valid integer"),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_option_and_the_file(run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    (tmp_path / "poem.json").write_text('{"type": "poem"}')
+    (tmp_path / "job.toml").write_text('schema = "thing"\nwidth = true\n')
+    assert said in run(*arguments)[2]
+
+
+def shell(folder: Path, line: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        ["bash", "-c", line.replace("toolkit", f"{sys.executable} -m toolkit")], cwd=folder, capture_output=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("toolkit validate v.json --schema thing --json > /dev/full", 3, b"stdout cannot be written: No space left on device"),
+        ("toolkit validate v.json --schema thing --json >&-", 3, b"stdout is closed"),
+        ("toolkit validate - --schema thing <&-", 2, b"stdin is closed"),
+        ("toolkit validate v.json --schema thing 2>&-", 0, b""),
+        ("cat v.json | toolkit validate /dev/stdin --schema thing", 0, b"valid"),
+        ("toolkit validate <(cat v.json) --schema thing", 0, b"valid"),
+        ("mkdir gone; cd gone; rmdir ../gone; toolkit validate ../v.json --schema thing", 3, b"current folder does not exist"),
+    ],
+)
+def test_streams_and_folders_that_are_not_there_are_said_so(
+    run: Run, tmp_path: Path, line: str, code: int, said: bytes
+) -> None:
+    (tmp_path / "v.json").write_text('{"ok": true, "size": "s"}')
+    ended = shell(tmp_path, line)
+    assert (ended.returncode, said in ended.stderr) == (code, True), ended.stderr
+    assert b"Traceback" not in ended.stderr and b"unexpected" not in ended.stderr and b"Exception" not in ended.stderr
 
 
 def test_no_command_prints_help() -> None:
@@ -139,7 +274,7 @@ def test_a_valid_document_is_exit_code_0(run: Run, tmp_path: Path) -> None:
     (tmp_path / "v.json").write_text('{"ok": true, "size": "s"}')
     code, out, _ = run("validate", "v.json", "--schema", "thing", "--json")
     assert code == 0
-    assert last(out) == {"valid": True, "violations": []}
+    assert last(out) == {"valid": True, "undecided": False, "violations": []}
 
 
 def test_an_invalid_document_is_exit_code_1_with_every_violation(run: Run, tmp_path: Path) -> None:
@@ -150,6 +285,32 @@ def test_an_invalid_document_is_exit_code_1_with_every_violation(run: Run, tmp_p
     assert {item["path"] for item in found["violations"]} == {"/ok", "/size"}
     assert all(item.keys() == {"path", "keyword", "expected", "found", "message"} for item in found["violations"])
     assert "/size" in err
+
+
+UNDECIDED = Violation("", "undecided", "a verdict", "1", "not decided in time")
+FAULT = Violation("/ok", "type", "boolean", "1", "1 is no boolean")
+
+
+@pytest.mark.parametrize(
+    ("violations", "code", "undecided"),
+    [((), 0, False), ((UNDECIDED,), 3, True), ((FAULT,), 1, False), ((FAULT, UNDECIDED), 1, False)],
+)
+def test_no_verdict_is_neither_valid_nor_not(
+    run: Run, monkeypatch: pytest.MonkeyPatch, violations: tuple[Violation, ...], code: int, undecided: bool
+) -> None:
+    monkeypatch.setattr("toolkit.validate.check.Validator.check", lambda self, text: Report(1, violations))
+    got, out, err = run("validate", "in.jsonl", "--schema", "thing", "--json")
+    assert (got, last(out)["undecided"], "undecided: neither" in err) == (code, undecided, undecided)
+
+
+@pytest.mark.slow
+def test_a_schema_that_runs_out_of_time_is_undecided(run: Run, tmp_path: Path) -> None:
+    levels = {f"a{n}": {"anyOf": [{"items": {"$ref": f"#/$defs/a{n + 1}"}}] * 8} for n in range(12)}
+    schema = {"$ref": "#/$defs/a0", "$defs": {**levels, "a12": {"type": "string"}}}
+    (tmp_path / "slow.json").write_text(json.dumps(schema))
+    (tmp_path / "v.json").write_text("[" * 12 + "1" + "]" * 12)
+    code, out, _ = run("validate", "v.json", "--schema", "slow.json", "--json")
+    assert (code, last(out)["undecided"]) == (3, True)
 
 
 def test_validate_reads_stdin_and_a_text_that_is_no_json_is_invalid(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,6 +438,53 @@ def test_a_job_that_cannot_be_is_refused_and_nothing_is_written(
     assert not list(tmp_path.glob("out*"))
 
 
+def test_terms_that_no_record_can_meet_are_refused_before_there_is_an_output(run: Run, tmp_path: Path) -> None:
+    arguments = ("extract", "in.jsonl", "--schema", "thing", "--out", "out", "--model", "tiny")
+    code, out, err = run(*arguments, "--kv-blocks", "3")
+    assert (code, out) == (2, "") and "kv_blocks = 3" in err
+    (tmp_path / "never.json").write_text('{"type": "integer", "minimum": 5, "maximum": 4}')
+    assert run(*arguments, "--schema", "never.json")[0] == 2
+    (tmp_path / "in.csv").write_text("id,body\n1,a\n")
+    code, _, err = run("extract", "in.csv", *arguments[2:])
+    assert code == 2 and "'text' is not a column" in err and "--text-field" in err
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_resume_with_another_dtype_is_refused(run: Run, tmp_path: Path) -> None:
+    arguments = ("extract", "in.jsonl", "--schema", "thing", "--out", "out", *TINY)
+    assert run(*arguments)[0] == 0
+    code, _, err = run(*arguments, "--resume", "--dtype", "bfloat16")
+    assert code == 2 and 'engine.dtype: "float32" -> "bfloat16"' in err
+    assert run(*arguments, "--resume", "--threads", "1")[0] == 0
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_program_prints_goes_to_stderr(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text("print('loading')\ndef main():\n    print('running')\n    return {'value': 1}\n")
+    assert run("run", "p.py", *TINY) == (0, '{"value":1}\n', "loading\nrunning\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "said"),
+    [
+        ("    return 1 / 0", 3, "program p.py failed: ZeroDivisionError: division by zero (PATH:3)"),
+        ("    open('no-such-file')", 3, "FileNotFoundError: [Errno 2] No such file or directory: 'no-such-file' (PATH:3)"),
+        ("    sys.exit(0)", 3, "program p.py called sys.exit(0) (PATH:3)"),
+        ("    return (", 3, "(PATH:3)"),
+        ("    raise toolkit.UsageError('bad', hint='do')", 2, "error: bad (PATH:3)\nhint: do"),
+        ("    toolkit.SamplingParams(top_p=2)", 2, "top_p = 2 is not allowed: a number in (0, 1] (PATH:3)"),
+        ("    return {'value': float('nan')}", 1, "no JSON"),
+    ],
+)
+def test_an_error_in_a_program_names_its_file_and_line(run: Run, tmp_path: Path, body: str, code: int, said: str) -> None:
+    (tmp_path / "p.py").write_text(f"import sys, toolkit\ndef main():\n{body}\n")
+    got, out, err = run("run", "p.py", *TINY)
+    assert (got, out) == (code, "")
+    assert said.replace("PATH", str(tmp_path / "p.py")) in err and "(unexpected" not in err
+
+
 # --- demo and bench ---------------------------------------------------------------------------------------------------
 
 
@@ -287,11 +495,20 @@ def test_a_bench_that_holds_is_exit_code_1(run: Run, monkeypatch: pytest.MonkeyP
     assert got == code and last(out) == {"verdict": verdict, "task": "bfcl"}
 
 
+def test_quality_asks_in_the_style_of_the_task_unless_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "toolkit.bench.extraction.run", lambda engine, **options: {"verdict": "PASS", "style": options["style"]}
+    )
+    assert last(run("bench", "quality", *TINY, "--json")[1])["style"] is None
+    assert last(run("bench", "quality", *TINY, "--json", "--style", "raw")[1])["style"] == "raw"
+
+
 @pytest.mark.parametrize("name", [("peers",), ("--peers",)])
 def test_peers_has_two_spellings(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: tuple[str, ...]) -> None:
     monkeypatch.setattr("toolkit.model.store.resolve", lambda name: tmp_path)
+    monkeypatch.setattr("toolkit.cli.bench.opened", lambda options: nullcontext())
     monkeypatch.setattr("toolkit.bench.peers.run", lambda engine, **options: {"verdict": "PASS", "limit": options["limit"]})
-    code, out, _ = run("bench", *name, "--limit", "2", *TINY, "--json")
+    code, out, _ = run("bench", *name, "--limit", "2", "--json")
     assert code == 0 and last(out) == {"verdict": "PASS", "limit": 2}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "toolkit"
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "contracts", "schema", "plugins"),
+    ("errors", "contracts", "schema", "plugins", "results"),
     ("text", "model", "kv", "sample", "grammar", "validate"),
     ("draft",),
     ("engine",),

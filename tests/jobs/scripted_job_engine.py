@@ -75,7 +75,8 @@ class ScriptedEngine:
     def generate(self, requests: Iterable[Request]) -> Iterator[Event]:
         for request in requests:
             with self.lock:
-                self.prompts.append(request.prompt)
+                if request.id != "preflight":
+                    self.prompts.append(request.prompt)
                 self.running += 1
                 self.most_running = max(self.most_running, self.running)
             try:

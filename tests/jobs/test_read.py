@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,77 @@ def test_a_folder_gives_its_files_by_name_without_hidden_ones_and_links(tmp_path
     ]
 
 
+def test_whatever_in_a_folder_is_no_readable_file_is_one_failed_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "docs"
+    (folder / "locked").mkdir(parents=True)
+    (folder / "zero").symlink_to("/dev/zero")
+    (folder / "dangling").symlink_to("nowhere")
+    (folder / "loop").symlink_to(folder)
+    os.mkfifo(folder / "pipe")
+    (folder / "secret").write_text("x")
+    (folder / "a").write_text("good")
+    refuse(monkeypatch, "open", folder / "secret")
+    refuse(monkeypatch, "scandir", folder / "locked")
+    refuse(monkeypatch, "open", folder / "locked")
+    found = records(folder)
+    assert [(item.id, isinstance(item, Record)) for item in found] == [
+        ("a", True), ("dangling", False), ("locked", False), ("loop", False), ("pipe", False), ("secret", False), ("zero", False),
+    ]  # fmt: skip
+    reasons = " ".join(item.reason for item in found if isinstance(item, BadRecord))
+    assert reasons.count("link is not followed") == 3 and reasons.count("Permission denied") == 2 and "a pipe" in reasons
+    spec = make_spec({"schema": {}})
+    before = open_source(folder, spec).digest()
+    (folder / "dangling").rename(folder / "dangling too")
+    assert open_source(folder, spec).digest() != before
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, call: str, refused: Path) -> None:
+    """Fails as for a user without the right (tests may run as root, who has every right)."""
+    real = getattr(os, call)
+
+    def guarded(path: Any, *rest: Any) -> Any:
+        if Path(path) == refused:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *rest)
+
+    monkeypatch.setattr(os, call, guarded)
+
+
+def test_names_that_are_not_utf8_become_text(tmp_path: Path) -> None:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for name in (b"a\xff", b"a\xfe"):
+        Path(os.fsdecode(bytes(folder) + b"/" + name)).write_text("x")
+    assert [(item.id, item.where) for item in records(folder)] == [("a%FE", "a%FE"), ("a%FF", "a%FF")]
+    file = Path(os.fsdecode(bytes(folder) + b"/\xff.jsonl"))
+    file.write_text('{"text": "a"}')
+    assert [item.where for item in records(file)] == ["%FF.jsonl:1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "text_field = 'text' is not a column of .*: its header names id, body .*--text-field"),
+        ({"text_field": "body", "id_field": "key"}, "id_field = 'key' is not a column"),
+        ({"text_field": "body", "fields": ["lang"]}, "fields = 'lang' is not a column"),
+        ({"text_field": "body", "schema": None, "schema_field": "s"}, "schema_field = 's' is not a column"),
+    ],
+)
+def test_a_table_without_a_column_that_every_record_needs_is_refused(
+    tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    (tmp_path / "in.csv").write_text("id,body\n1,a\n")
+    with pytest.raises(UsageError, match=said):
+        records(tmp_path / "in.csv", **options)
+
+
+def test_a_pipe_is_refused_by_name(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "in.jsonl")
+    for name in (tmp_path / "in.jsonl", Path("/dev/zero"), Path("-")):
+        with pytest.raises(UsageError, match=r"is a pipe or a device: .* more than once"):
+            records(name)
+
+
 def test_the_digest_changes_with_every_byte_and_name(tmp_path: Path) -> None:
     folder = tmp_path / "docs"
     folder.mkdir()
@@ -150,7 +222,7 @@ def test_the_digest_changes_with_every_byte_and_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("gone.jsonl", "neither"), ("x.pdf", "must be .jsonl"), ("empty.jsonl", "no record")]
+    ("name", "said"), [("gone.jsonl", "does not exist"), ("x.pdf", "must be .jsonl"), ("empty.jsonl", "no record")]
 )
 def test_an_input_that_cannot_be_one_is_refused(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "x.pdf").write_text("x")

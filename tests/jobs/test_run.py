@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.jobs.scripted_job_engine import ScriptedEngine
-from toolkit.errors import ContextError, EngineError, NoValidError, SchemaError, UsageError
+from toolkit.errors import ContextError, EngineError, NoValidError, SchemaError, ToolkitError, UnsupportedError, UsageError
 from toolkit.jobs.run import Summary, prepare, run_job
 from toolkit.jobs.spec import make_spec
+from toolkit.schema import parse_json
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -101,8 +104,11 @@ def test_raw_text_is_bounded(tmp_path: Path) -> None:
 def test_a_dead_engine_stops_the_job_and_costs_no_record(tmp_path: Path) -> None:
     rows = rows_of(*(f"{index}" for index in range(10)))
 
+    dead: list[str] = []
+
     def dies(text: str) -> dict[str, int]:
-        if text in "456789" or text == "a":  # "a" is the probe
+        dead.extend([text] if text in "456789" else [])
+        if dead:
             raise EngineError("gone")
         return length(text)
 
@@ -197,6 +203,88 @@ def test_an_output_inside_the_input_folder_or_equal_to_the_input_is_refused(tmp_
     job = job_of(tmp_path, rows_of("a"))
     with pytest.raises(UsageError, match="is the input itself"):
         run_job(job, tmp_path / "in.jsonl", ScriptedEngine(length), resume=True)
+
+
+def refusing(error: Exception) -> Any:
+    def answer(text: str) -> Any:
+        raise error
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "error", [SchemaError("no grammar"), ContextError("too few blocks"), UnsupportedError("no beams"), EngineError("dead")]
+)
+def test_what_the_engine_refuses_for_every_record_is_refused_once_and_before_an_output_exists(
+    tmp_path: Path, error: ToolkitError
+) -> None:
+    with pytest.raises(type(error), match=error.message):
+        run(tmp_path, rows_of("a1", "b2"), ScriptedEngine(refusing(error)))
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_the_question_whether_the_engine_can_is_cancelled_once_it_runs(tmp_path: Path) -> None:
+    class Endless(ScriptedEngine):
+        def _one(self, request: Any) -> Any:
+            shown = "endless" if request.id == "preflight" else request.prompt
+            return super()._one(replace(request, prompt=shown))
+
+    engine = Endless(length)
+    assert run(tmp_path, rows_of("a1"), engine).valid == 1
+    assert engine.running == 0
+
+
+def test_options_that_change_results_are_terms_of_a_resume(tmp_path: Path) -> None:
+    job = job_of(tmp_path, rows_of("a1"))
+    run_job(job, tmp_path / "out", ScriptedEngine(length), engine_options={"dtype": "float32"})
+    with pytest.raises(UsageError, match=r'engine\.dtype: "float32" -> "bfloat16"'):
+        run_job(job, tmp_path / "out", ScriptedEngine(length), engine_options={"dtype": "bfloat16"}, resume=True)
+
+
+def test_a_line_that_is_gone_is_announced_and_done_again(tmp_path: Path) -> None:
+    rows = rows_of("a1", "b2", "c3")
+    run(tmp_path, rows, ScriptedEngine(length))
+    whole = lines(tmp_path)
+    (tmp_path / "out").write_text("".join(json.dumps(line) + "\n" for line in (whole[0], whole[2])))
+    notes: list[str] = []
+    summary = run_job(job_of(tmp_path, rows), tmp_path / "out", ScriptedEngine(length), resume=True, on_note=notes.append)
+    assert lines(tmp_path) == whole
+    assert (summary.dropped, summary.resumed_at, len(notes)) == (1, 1, 1)
+    assert "line 1 is gone; 1 lines behind it" in notes[0]
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value", ["\ud800", {"\udfff": 1}, 1e308, 10**307, nested(90), nested(99), "\u2028\x00\x7f", float("1e-320"), nested(100)]
+)
+def test_whatever_is_written_is_json_that_the_strict_reader_reads(tmp_path: Path, value: Any) -> None:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    Path(os.fsdecode(bytes(folder) + b"/a\xff")).write_text("x")
+    Path(os.fsdecode(bytes(folder) + b"/b\xff")).write_bytes(b"\0")
+    job = prepare(folder, make_spec({"schema": {}}))
+    summary = run_job(job, tmp_path / "out", ScriptedEngine(lambda text: value))
+    written = [line for name in ("out", "out.errors.jsonl") for line in (tmp_path / name).read_bytes().splitlines()]
+    read = [parse_json(line) for line in written]
+    assert len(read) == summary.total == 2
+    assert {line["id"] for line in read} == {"a%FF", "b%FF"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "empty.json: JSON text"), ("{", "JSON text"), ('{"type": "poem"}', "schema at /type"), ('{"$ref": "http://x.y"}', "not local")],
+)  # fmt: skip
+def test_a_schema_that_is_none_is_the_callers_fault_and_named(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "empty.json").write_text(text)
+    with pytest.raises(SchemaError, match=rf"schema .*empty\.json: .*{said}|schema .*{said}") as caught:
+        job_of(tmp_path, rows_of("a"), schema=str(tmp_path / "empty.json"))
+    assert "empty.json" in caught.value.message and caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize("in_flight", [0, 257])

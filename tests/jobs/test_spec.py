@@ -28,6 +28,16 @@ def test_later_layers_win_and_the_beam_is_checked_as_one() -> None:
         ({"width": 0}, "width"),
         ({"width": 4, "groups": 3}, "groups"),
         ({"alpha": -1}, "alpha"),
+        ({"width": True}, "job option width = 'True': must be a valid integer"),
+        ({"width": "4"}, "width"),
+        ({"alpha": True}, "alpha"),
+        ({"max_tokens": False}, "max_tokens"),
+        ({"schema": 3}, "job option schema = '3': must be a valid string, or must be a valid dictionary"),
+        ({"schema_field": ""}, "schema_field"),
+        ({"text_field": ""}, "text_field"),
+        ({"id_field": ""}, "id_field"),
+        ({"examples": [{"text": "a", "value": float("inf")}]}, "not JSON, or too large"),
+        ({"examples": [{"text": "a", "value": [10**400]}]}, "the number at /0"),
         ({"encoding": "utf-16"}, "encoding"),
         ({"style": "poem"}, "style"),
         ({"prompt": "{nope}"}, "nope"),
@@ -41,6 +51,15 @@ def test_later_layers_win_and_the_beam_is_checked_as_one() -> None:
 def test_a_wrong_option_is_named(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         make_spec({"schema": SCHEMA, **options})
+
+
+def test_all_faults_are_reported_together() -> None:
+    with pytest.raises(UsageError) as caught:
+        make_spec({"schema": SCHEMA, "widht": 4, "style": "poem", "alpha": "x", "examples": [{"value": 1}]})
+    assert all(name in str(caught.value) for name in ("widht", "style = 'poem'", "alpha = 'x'", "examples.0.text", "known: "))
+    with pytest.raises(UsageError) as caught:
+        make_spec({"width": 0, "system": "{text}", "prompt": "{nope}", "fields": ["id"]})
+    assert all(name in str(caught.value) for name in ("exactly one", "width", "system", "{nope}", "fields holds 'id'"))
 
 
 def test_an_example_needs_its_own_schema_where_records_bring_theirs_and_the_prompt_shows_it() -> None:

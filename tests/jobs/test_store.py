@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolkit.errors import InputError, UsageError
+from toolkit.errors import EngineError, UsageError
 from toolkit.jobs.store import Store, errors_path, manifest_path, open_store
 
 TERMS = {"input": {"records": 4}, "job": {"width": 4}}
@@ -40,7 +40,7 @@ def test_lines_go_to_their_file_with_their_index(tmp_path: Path) -> None:
 def test_a_line_is_in_the_file_before_the_next_call(tmp_path: Path) -> None:
     with open_store(tmp_path / "out", TERMS, resume=False) as store:
         store.add({"id": "é\ud800"})
-        assert (tmp_path / "out").read_bytes() == '{"id":"é\\ud800","index":0}\n'.encode()
+        assert (tmp_path / "out").read_bytes() == '{"id":"é\ufffd","index":0}\n'.encode()
 
 
 def test_resume_goes_on_behind_the_last_line(tmp_path: Path) -> None:
@@ -66,15 +66,56 @@ def test_lines_behind_a_lost_one_are_written_again(tmp_path: Path) -> None:
     filled(out)
     errors_path(out).write_bytes(b"")
     with resumed(out) as store:
-        assert store.position == 1
+        assert (store.position, store.dropped) == (1, 1)
     assert [line["id"] for line in lines(out)] == ["a"]
 
 
-def test_a_torn_manifest_is_none(tmp_path: Path) -> None:
-    manifest_path(tmp_path / "out").write_text('{"format":')
-    with resumed(tmp_path / "out") as store:
-        assert store.position == 0
-    assert len(lines(manifest_path(tmp_path / "out"))) == 1
+@pytest.mark.parametrize(("gone", "dropped"), [(0, 3), (1, 2), (2, 1), (3, 0)])
+def test_a_line_deleted_anywhere_costs_those_behind_it_and_they_are_counted(tmp_path: Path, gone: int, dropped: int) -> None:
+    out = tmp_path / "out"
+    with open_store(out, TERMS, resume=False) as store:
+        for name in "abcd":
+            store.add({"id": name})
+    kept = out.read_text().splitlines(keepends=True)
+    out.write_text("".join(kept[:gone] + kept[gone + 1 :]))
+    with resumed(out) as store:
+        assert (store.position, store.dropped) == (gone, dropped)
+
+
+def test_lines_out_of_order_are_refused_and_left_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    filled(out)
+    mixed = "".join(reversed(out.read_text().splitlines(keepends=True)))
+    out.write_text(mixed)
+    with pytest.raises(UsageError, match="index 0 behind 2"):
+        resumed(out)
+    assert out.read_text() == mixed
+
+
+def test_a_manifest_torn_anywhere_is_none(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    open_store(out, TERMS, resume=False).close()
+    whole = manifest_path(out).read_bytes()
+    for cut in range(len(whole)):
+        manifest_path(out).write_bytes(whole[:cut])
+        with resumed(out) as store:
+            assert store.position == 0
+        assert manifest_path(out).read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [b"precious", b"precious\n", b'{"format":', b'{"format":2', b'{"name":"x"}', b'{"name":"x"}\n', b"[1]\n", b"[" * 5000 + b"\n", b"\xff\n", b"\n"],
+)  # fmt: skip
+def test_a_manifest_of_someone_else_is_never_changed(tmp_path: Path, foreign: bytes) -> None:
+    out = tmp_path / "out"
+    if foreign == b'{"format":':  # ours, but lines are there: what they were written under is not known
+        filled(out)
+    manifest_path(out).write_bytes(foreign)
+    with pytest.raises(UsageError, match="name another output"):
+        resumed(out)
+    assert manifest_path(out).read_bytes() == foreign
+    assert out.exists() == (foreign == b'{"format":')
 
 
 def test_resume_of_nothing_begins(tmp_path: Path) -> None:
@@ -107,7 +148,7 @@ def test_a_foreign_line_inside_is_reported_with_its_number(tmp_path: Path) -> No
     out = tmp_path / "out"
     filled(out)
     out.write_text("precious\n" + out.read_text())
-    with pytest.raises(InputError, match="out:1 was not written by a job"):
+    with pytest.raises(UsageError, match="out:1 was not written by a job"):
         resumed(out)
 
 
@@ -123,3 +164,37 @@ def test_a_missing_folder_and_a_folder_as_output_are_refused(tmp_path: Path) -> 
         open_store(tmp_path / "no" / "out", TERMS, resume=False)
     with pytest.raises(UsageError, match="is a folder"):
         open_store(tmp_path, TERMS, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("-", "a job writes files"),
+        ("/dev/null", "is a device or a pipe"),
+        ("pipe", "is a device or a pipe"),
+        ("n" * 250, "cannot be written"),
+        ("/proc/out", "cannot be written"),
+    ],
+)
+@pytest.mark.parametrize("resume", [False, True])
+def test_an_output_that_is_no_plain_file_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str, resume: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match=said) as caught:
+        open_store(Path(name), TERMS, resume=resume)
+    assert name[:100] in str(caught.value)
+    assert "delete" not in caught.value.hint
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with open_store(tmp_path / "out", TERMS, resume=False) as store:
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(EngineError, match=r"out cannot be written: No space left on device \(--resume goes on\)"):
+            store.add({"id": "a"})
+        assert store.position == 0

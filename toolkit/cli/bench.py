@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
+from toolkit.cli.kinds import TEXT, place
 from toolkit.cli.options import engine_options, json_option, opened
 from toolkit.cli.output import console, emit
 from toolkit.contracts import Json
+from toolkit.errors import InputError, UnsupportedError, UsageError
 
 HOLD = "HOLD"
 NEVER = ("invalid_accepted_after_validation", "invalid_accepted_by_strict_mask")
@@ -45,21 +49,20 @@ def bench() -> None:
 @click.option("--task", type=click.Choice(["bfcl", "snips"]), default="bfcl", show_default=True)
 @click.option(
     "--data",
-    type=click.Path(exists=True, path_type=Path),
+    type=place(exists=True),
     help="File (bfcl) or folder (snips).  [default: the bfcl-eval package]",
 )
 @click.option("--limit", type=click.IntRange(1), help="Records.  [default: all]")
 @click.option(
     "--setting",
     "settings",
+    type=TEXT,
     multiple=True,
     help="greedy or beam<width>:<alpha>; repeatable.  [default: greedy, beam 4 and 8, alpha 0 and 1]",
 )
 @click.option("--batch", type=click.IntRange(1), default=8, show_default=True, help="Records decoded together.")
-@click.option("--style", type=click.Choice(["raw", "chat"]), default="raw", show_default=True, help="Prompt style.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("out/bench"), show_default=True, help="Folder for the rows."
-)
+@click.option("--style", type=click.Choice(["raw", "chat"]), help="Prompt style.  [default: the task's own]")
+@click.option("--out", type=place(), default=Path("out/bench"), show_default=True, help="Folder for the rows.")
 @click.option("--resume", is_flag=True, help="Take over the rows of an interrupted run.")
 @engine_options
 @json_option
@@ -79,7 +82,7 @@ def quality(
     from toolkit.bench import arms
     from toolkit.bench.extraction import run
 
-    with opened(options) as engine:
+    with _no_verdict(), opened(options) as engine:
         result = run(
             engine, task=task, data=data, limit=limit, settings=settings or arms.DEFAULT, batch=batch, console=console(),
             out=out, resume=resume, style=style,
@@ -88,7 +91,7 @@ def quality(
 
 
 @bench.command(short_help="The same work in transformers, interleaved.")
-@click.option("--data", type=click.Path(exists=True, path_type=Path), help="BFCL records.  [default: the bfcl-eval package]")
+@click.option("--data", type=place(exists=True), help="BFCL records.  [default: the bfcl-eval package]")
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Records.")
 @click.option("--width", type=click.IntRange(2), default=4, show_default=True)
 @click.option("--alpha", type=float, default=1.0, show_default=True)
@@ -100,8 +103,13 @@ def peers(as_json: bool, data: Path | None, limit: int, width: int, alpha: float
     from toolkit.bench.peers import run
     from toolkit.model.store import resolve
 
-    folder = resolve(options["model"])
-    with opened(options) as engine:
+    if options["model"] == "tiny":
+        raise UnsupportedError(
+            "--model tiny has no folder: transformers reads the same weights out of one", hint="--model smollm2, or a folder"
+        )
+    with _no_verdict():
+        folder = resolve(options["model"])
+    with _no_verdict(), opened(options) as engine:
         result = run(
             engine,
             model_folder=folder,
@@ -117,7 +125,7 @@ def peers(as_json: bool, data: Path | None, limit: int, width: int, alpha: float
 
 @bench.command(short_help="JSON Schema conformance of mask and validator.")
 @click.option(
-    "--data", required=True, type=click.Path(exists=True, file_okay=False, path_type=Path),
+    "--data", required=True, type=place(exists=True, files=False),
     help="Folder with json_schema_test_suite/ and jsonschemabench.jsonl.",
 )  # fmt: skip
 @json_option
@@ -125,10 +133,20 @@ def schemas(data: Path, as_json: bool) -> int:
     """Count what is compiled, partial, refused, and wrongly accepted or refused; exit code 1 if anything invalid passed the validator."""
     from toolkit.bench.schemas import run
 
-    result = run(data)
+    with _no_verdict():
+        result = run(data)
     if as_json:
         emit(result)
     return int(any(counts[name] for counts in result.values() for name in NEVER))
+
+
+@contextmanager
+def _no_verdict() -> Iterator[None]:
+    """Data or a model that cannot be read was named by an option: exit code 2, not the 1 of a verdict."""
+    try:
+        yield
+    except InputError as error:
+        raise UsageError(error.message, hint=error.hint) from error
 
 
 def _verdict(result: dict[str, Json], as_json: bool) -> int:

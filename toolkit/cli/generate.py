@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,8 @@ from toolkit.cli.options import (
     sampling_options,
 )
 from toolkit.cli.output import console, emit
-from toolkit.contracts import BeamResult, Completion, Delta, Done, Engine, Event, Failed, Grammar, Json, Report, Request
-from toolkit.errors import EngineError
+from toolkit.contracts import BeamResult, Completion, Delta, Done, Grammar, Json, Report, Request
+from toolkit.results import answered, beam_result, json_text, result_fields
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,12 +40,12 @@ def generate(as_json: bool, **options: Any) -> int:
     With a grammar the text is validated; a text that is cut off before it is valid ends with exit code 1.
     """
     prompt = prompt_of(options)
-    grammar, _ = grammar_of_options(options)
+    grammar = grammar_of_options(options)
     request = Request(prompt=prompt, sampling=sampling_of(options), grammar=grammar)
     samples: dict[int, Completion] = {}
     streams = not as_json and request.sampling.n == 1
     with opened(options) as engine:
-        for event in answered(engine, request):
+        for event in answered(engine.generate([request])):
             if isinstance(event, Delta) and streams:
                 click.echo(event.text, nl=False)
             elif isinstance(event, Done) and isinstance(event.result, Completion):
@@ -61,18 +60,6 @@ def generate(as_json: bool, **options: Any) -> int:
             click.echo("" if streams else result.text)
         _end(index, result, report)
     return int(any(report is not None and not report.valid for report in reports))
-
-
-def answered(engine: Engine, request: Request) -> Iterator[Event]:
-    """The request's events; its failure is raised, and an engine that ends it without a result is an EngineError."""
-    finished = False
-    for event in engine.generate([request]):
-        if isinstance(event, Failed):
-            raise event.error
-        finished = finished or isinstance(event, Done)
-        yield event
-    if not finished:
-        raise EngineError("the engine ended the request without a result")
 
 
 def _report(grammar: Grammar | None, text: str) -> Report | None:
@@ -106,16 +93,11 @@ def _end(index: int, result: Completion, report: Report | None) -> None:
 @json_option
 def beam(as_json: bool, **options: Any) -> int:
     """Beam search from PROMPT (`-` reads stdin, `@FILE` a file). The best valid value goes to stdout as JSON."""
-    from toolkit.jobs.line import result_fields
-
     prompt = prompt_of(options)
-    grammar, _ = grammar_of_options(options)
+    grammar = grammar_of_options(options)
     request = Request(prompt=prompt, beam=beam_of(options), grammar=grammar)
     with opened(options) as engine:
-        results = [event.result for event in answered(engine, request) if isinstance(event, Done)]
-    result = results[0]
-    if not isinstance(result, BeamResult):
-        raise EngineError(f"the engine gave a {type(result).__name__} for a beam search")
+        result = beam_result(engine.generate([request]))
     out = console()
     out.print(_alternatives(result))
     if result.confidence:
@@ -130,13 +112,11 @@ def _alternatives(result: BeamResult) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from toolkit.jobs.prompt import compact
-
     table = Table(title=f"{len(result.alternatives)} best, diversity {result.diversity:.2f}", title_justify="left")
     for name in ("score", "sum", "tokens", "valid", "value"):
         table.add_column(name, justify="left" if name == "value" else "right", overflow="fold")
     for item in result.alternatives:
-        shown = compact(item.value) if item.valid else item.text
+        shown = json_text(item.value) if item.valid else item.text
         numbers = (f"{item.score:.4f}", f"{item.sum_logprob:.3f}", str(len(item.token_ids)))
         table.add_row(*numbers, "yes" if item.valid else "no", escape(shown))
     return table

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolkit.cli.options import beam_options, engine_options, json_option, opened
+from toolkit.cli.kinds import TEXT, place
+from toolkit.cli.options import beam_options, engine_options, json_option, opened, result_options
 from toolkit.cli.output import console, emit
+from toolkit.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,21 +23,19 @@ BEAM_OPTIONS = ("width", "alpha", "penalty", "n", "groups", "diversity", "max_to
 
 
 @click.command(short_help="Many documents into validated JSON, restartable.")
-@click.argument("source", metavar="INPUT", type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Output file; OUT.errors.jsonl and OUT.job.json beside it."
-)
+@click.argument("source", metavar="INPUT", type=place())
+@click.option("--out", required=True, type=place(), help="Output file; OUT.errors.jsonl and OUT.job.json beside it.")
 @click.option(
     "--job",
     "job_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=place(exists=True, folders=False),
     help="TOML or YAML file with the prompt, examples, options.",
 )
-@click.option("--schema", help="JSON Schema of every record: a path, or a name of schemas/.")
-@click.option("--schema-field", help="The field that holds each record's own schema.")
-@click.option("--text-field", help="The field that holds the text.  [default: text]")
-@click.option("--id-field", help="The field that holds the id.  [default: id where there is one, else the line]")
-@click.option("--encoding", help="utf-8, latin-1 or cp1252.  [default: utf-8]")
+@click.option("--schema", type=TEXT, help="JSON Schema of every record: a path, or a name of schemas/.")
+@click.option("--schema-field", type=TEXT, help="The field that holds each record's own schema.")
+@click.option("--text-field", type=TEXT, help="The field that holds the text.  [default: text]")
+@click.option("--id-field", type=TEXT, help="The field that holds the id.  [default: id where there is one, else the line]")
+@click.option("--encoding", type=TEXT, help="utf-8, latin-1 or cp1252.  [default: utf-8]")
 @beam_options
 @click.option("--in-flight", type=click.IntRange(1, 256), default=8, show_default=True, help="Records decoded together.")
 @click.option("--resume", is_flag=True, help="Go on with OUT after a stop; nothing is lost or repeated.")
@@ -63,9 +63,19 @@ def extract(
 
     job = prepare(source, _spec(context, job_file, options))
     check_out(job, out, resume=resume)
+    terms = result_options(options)
     try:
         with opened(options) as engine, progress(console()) as on_progress:
-            summary = run_job(job, out, engine, resume=resume, in_flight=in_flight, on_progress=on_progress)
+            summary = run_job(
+                job,
+                out,
+                engine,
+                resume=resume,
+                in_flight=in_flight,
+                engine_options=terms,
+                on_progress=on_progress,
+                on_note=lambda text: click.echo(f"note: {text}", err=True),
+            )
     except KeyboardInterrupt:
         click.echo(f"stopped: what is in {out} stays, --resume goes on", err=True)
         raise
@@ -88,7 +98,10 @@ def _spec(context: click.Context, job_file: Path | None, options: dict[str, Any]
     filed = read_spec(job_file) if job_file else {}
     if {"schema", "schema_field"} & typed.keys():
         filed = {name: value for name, value in filed.items() if name not in ("schema", "schema_field")}
-    return make_spec(filed, typed)
+    try:
+        return make_spec(filed, typed)
+    except UsageError as error:
+        raise UsageError(f"job file {job_file}: {error.message}" if job_file else error.message, hint=error.hint) from None
 
 
 def _table(summary: Summary, out: Path) -> Table:
@@ -106,6 +119,8 @@ def _table(summary: Summary, out: Path) -> Table:
         rows.append(("failures in", str(errors_path(out))))
     if summary.resumed_at:
         rows.append(("done before this run", str(summary.resumed_at)))
+    if summary.dropped:
+        rows.append(("dropped and done again", str(summary.dropped)))
     rows.append(("seconds", f"{summary.elapsed_s:.1f}"))
     rows += [(name.replace("_", " "), str(count)) for name, count in summary.usage.items()]
     for name, value in rows:

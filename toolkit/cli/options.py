@@ -11,16 +11,20 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from toolkit.cli.output import argument_text
+from toolkit.cli.kinds import TEXT, place
+from toolkit.cli.output import argument_text, decoded, read_bytes
 from toolkit.contracts import BeamParams, Engine, Grammar, Json, Prompt, SamplingParams
-from toolkit.errors import UsageError
+from toolkit.errors import EngineError, InputError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
+MOST_THREADS = 1024
+MOST_KV_BLOCKS = 1 << 20
+RESULT_OPTIONS = ("dtype", "format")  # engine options that change what comes out
+GRAMMAR_OPTIONS = {"schema": "--schema", "regex": "--regex", "choices": "--choice", "lark": "--lark"}
 
 
 def _group(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -46,28 +50,57 @@ def _knob(record: type, name: str, kind: Any, text: str) -> Callable[[F], F]:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line of stdout.")
 
 engine_options = _group(
-    click.option("--engine", default="embedded", show_default=True, help="Who decodes."),
+    click.option("--engine", default="embedded", type=TEXT, show_default=True, help="Who decodes."),
     click.option(
-        "--model", default="smollm2", show_default=True, help="A stored model, a folder, a .gguf file, or tiny (random)."
+        "--model",
+        default="smollm2",
+        type=TEXT,
+        show_default=True,
+        help="A stored model, a folder, a .gguf file, or tiny (random).",
     ),
-    click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]"),
+    click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads.  [default: all cores]"),
     click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32", show_default=True),
-    click.option("--kv-blocks", type=click.IntRange(1), help="KV blocks in all: the memory for sequences decoded together."),
+    click.option(
+        "--kv-blocks",
+        type=click.IntRange(1, MOST_KV_BLOCKS),
+        help="KV blocks in all: the memory for sequences decoded together.",
+    ),
 )
 
 
 @contextmanager
 def opened(options: dict[str, Any]) -> Iterator[Engine]:
-    """The engine that the engine options ask for (taken out of `options`), closed at the end."""
-    from toolkit import open_engine
+    """The engine that the engine options ask for (taken out of `options`), closed at the end.
 
-    name = options.pop("engine")
-    wanted = {key: options.pop(key) for key in ("model", "threads", "dtype", "kv_blocks")}
-    engine = open_engine(name, **{key: value for key, value in wanted.items() if value is not None})
+    UsageError where the model is damaged, or the KV blocks asked for do not fit into memory.
+    """
+    engine = _engine(options)
     try:
         yield engine
     finally:
         engine.close()
+
+
+def _engine(options: dict[str, Any]) -> Engine:
+    from toolkit import open_engine
+
+    name = options.pop("engine")
+    wanted = {key: options.pop(key) for key in ("model", "threads", "dtype", "kv_blocks")}
+    try:
+        return open_engine(name, **{key: value for key, value in wanted.items() if value is not None})
+    except InputError as error:
+        raise UsageError(f"--model {wanted['model']}: {error.message}", hint=error.hint) from error
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or "memory" in str(error)):  # torch's own are RuntimeErrors
+            raise
+        if wanted["kv_blocks"] is not None:
+            raise UsageError(f"--kv-blocks {wanted['kv_blocks']} do not fit into memory", hint="fewer of them") from error
+        raise EngineError(f"model {wanted['model']} does not fit into memory", hint="--dtype bfloat16, --kv-blocks") from error
+
+
+def result_options(options: dict[str, Any]) -> dict[str, Json]:
+    """Those of the engine options that change results; they stay in `options`."""
+    return {name: options[name] for name in RESULT_OPTIONS if name in options}
 
 
 sampling_options = _group(
@@ -78,8 +111,8 @@ sampling_options = _group(
     _knob(SamplingParams, "repetition_penalty", float, "Divides the logits of tokens seen."),
     _knob(SamplingParams, "presence_penalty", float, "Taken off the logits of tokens generated."),
     _knob(SamplingParams, "frequency_penalty", float, "The same, for every time generated."),
-    click.option("--logit-bias", multiple=True, metavar="ID=BIAS", help="Added to a token's logit; repeatable."),
-    click.option("--stop", multiple=True, help="Text that ends generation; repeatable."),
+    click.option("--logit-bias", type=TEXT, multiple=True, metavar="ID=BIAS", help="Added to a token's logit; repeatable."),
+    click.option("--stop", type=TEXT, multiple=True, help="Text that ends generation; repeatable."),
     click.option("--stop-id", "stop_ids", type=int, multiple=True, help="Token id that ends generation; repeatable."),
     click.option("--ignore-eos", is_flag=True, help="Go on after the end token."),
     _knob(SamplingParams, "min_tokens", int, "No end before this many tokens."),
@@ -96,7 +129,13 @@ sampling_options = _group(
 def sampling_of(options: dict[str, Any]) -> SamplingParams:
     """SamplingParams of the options, which are taken out."""
     taken = {field.name: options.pop(field.name) for field in fields(SamplingParams)}
-    return SamplingParams(**{**taken, "logit_bias": dict(_bias(item) for item in taken["logit_bias"])})
+    biases: dict[int, float] = {}
+    for item in taken["logit_bias"]:
+        token, bias = _bias(item)
+        if token in biases:
+            raise UsageError(f"--logit-bias {item!r}: token {token} already has {biases[token]}: give each token once")
+        biases[token] = bias
+    return SamplingParams(**{**taken, "logit_bias": biases})
 
 
 def _bias(item: str) -> tuple[int, float]:
@@ -124,30 +163,30 @@ def beam_of(options: dict[str, Any]) -> BeamParams:
 
 
 grammar_options = _group(
-    click.option("--schema", help="JSON Schema: a path, or a name of schemas/."),
-    click.option("--regex", help="A regular expression for the whole text."),
-    click.option("--choice", "choices", multiple=True, help="One of these texts; repeat for each."),
-    click.option("--lark", type=click.Path(exists=True, dir_okay=False), help="A file with a Lark grammar."),
+    click.option("--schema", type=TEXT, help="JSON Schema: a path, or a name of schemas/."),
+    click.option("--regex", type=TEXT, help="A regular expression for the whole text."),
+    click.option("--choice", "choices", type=TEXT, multiple=True, help="One of these texts; repeat for each."),
+    click.option("--lark", type=place(exists=True, folders=False), help="A file with a Lark grammar."),
 )
 
 
-def grammar_of_options(options: dict[str, Any]) -> tuple[Grammar | None, Json]:
-    """The grammar that the options ask for and, for JSON Schema, the schema; the options are taken out."""
-    taken = {key: options.pop(key) for key in ("schema", "regex", "choices", "lark")}
-    named = [key for key, value in taken.items() if value]
+def grammar_of_options(options: dict[str, Any]) -> Grammar | None:
+    """The grammar that the options ask for, None without; the options are taken out."""
+    taken = {key: options.pop(key) for key in GRAMMAR_OPTIONS}
+    named = [GRAMMAR_OPTIONS[key] for key, value in taken.items() if value not in (None, ())]
     if len(named) > 1:
-        raise UsageError(f"--{' and --'.join(named)} exclude each other: a segment has one grammar")
+        raise UsageError(f"{' and '.join(named)} exclude each other: a segment has one grammar")
     if taken["schema"]:
-        from toolkit.grammar.types import grammar_of
-        from toolkit.schema import load_schema
+        from toolkit.jobs.named import named_schema
 
-        schema = load_schema(taken["schema"])
-        return grammar_of(schema), schema
+        return named_schema(taken["schema"])[1]
     if taken["choices"]:
-        return Grammar("choices", json.dumps(list(taken["choices"]), ensure_ascii=False)), None
+        return Grammar("choices", json.dumps(list(taken["choices"]), ensure_ascii=False))
     if taken["regex"]:
-        return Grammar("regex", taken["regex"]), None
-    return (Grammar("lark", Path(taken["lark"]).read_text(encoding="utf-8")), None) if taken["lark"] else (None, None)
+        return Grammar("regex", taken["regex"])
+    if taken["lark"]:
+        return Grammar("lark", decoded(read_bytes(str(taken["lark"])), f"--lark {taken['lark']}"))
+    return None
 
 
 prompt_options = _group(

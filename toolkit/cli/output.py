@@ -5,17 +5,18 @@ Knows nothing about: commands, engines.
 
 from __future__ import annotations
 
-import json
 import math
+import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from toolkit.contracts import Json
 from toolkit.errors import UsageError
+from toolkit.results import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +26,7 @@ MAX_INPUT_BYTES = 16 << 20
 
 def emit(value: Json) -> None:
     """One line of JSON on stdout; infinite numbers, which JSON does not have, become null."""
-    click.echo(json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False))
+    click.echo(json_text(_finite(value)))
 
 
 def _finite(value: Json) -> Json:
@@ -44,24 +45,54 @@ def console() -> Console:
 
 
 def argument_text(argument: str) -> str:
-    """The argument itself, the text of FILE for `@FILE`, stdin for `-`."""
-    if argument == "-" or argument.startswith("@"):
-        return decoded(read_bytes(argument.removeprefix("@")), argument)
-    return decoded(argument.encode("utf-8", "surrogateescape"), "the prompt")
+    """The argument itself, the text of FILE for `@FILE`, stdin for `-`; UsageError where that is empty."""
+    if argument == "-":
+        text = decoded(read_bytes("-"), "stdin")
+    elif argument.startswith("@"):
+        try:
+            text = decoded(read_bytes(argument[1:]), argument)
+        except UsageError as error:
+            raise UsageError(
+                error.message, hint="@FILE reads a file; a prompt that begins with @ goes through stdin: -"
+            ) from None
+    else:
+        text = decoded(argument.encode("utf-8", "surrogateescape"), "the prompt")
+    if not text:
+        raise UsageError(
+            f"the prompt{'' if argument == '' else f' {argument}'} is empty", hint="an unset variable, an empty file?"
+        )
+    return text
 
 
 def read_bytes(name: str) -> bytes:
-    """A file of at most 16 MiB, or stdin for `-`."""
-    if name != "-" and not Path(name).is_file():
-        raise UsageError(f"{name!r} is not a file")
-    if name == "-":
-        data = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
-    else:
-        with Path(name).open("rb") as file:
-            data = file.read(MAX_INPUT_BYTES + 1)
+    """A file or pipe of at most 16 MiB, or stdin for `-`; UsageError names what cannot be read, and why."""
+    shown = "stdin" if name == "-" else name or "''"
+    try:
+        if name == "-":
+            data = _stdin().read(MAX_INPUT_BYTES + 1)
+        else:
+            _check_kind(name)
+            with Path(name).open("rb") as file:
+                data = file.read(MAX_INPUT_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise UsageError(f"{shown} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > MAX_INPUT_BYTES:
-        raise UsageError(f"{'stdin' if name == '-' else name} has more than {MAX_INPUT_BYTES} bytes")
+        raise UsageError(f"{shown} has more than {MAX_INPUT_BYTES} bytes")
     return data
+
+
+def _stdin() -> BinaryIO:
+    if sys.stdin is None:
+        raise UsageError("stdin is closed: - reads it")
+    return sys.stdin.buffer
+
+
+def _check_kind(name: str) -> None:
+    if name == "":
+        raise UsageError("the file's name is empty")
+    mode = Path(name).stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+        raise UsageError(f"{name} is a {'folder' if stat.S_ISDIR(mode) else 'device'}, not a file", hint="- reads stdin")
 
 
 def decoded(data: bytes, what: str) -> str:

@@ -12,13 +12,22 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from toolkit.contracts import BeamResult, Completion, Done, Engine, Failed, Grammar, Json, Request, SamplingParams
-from toolkit.errors import CancelledError, ContextError, EngineError, MissingExtraError, NoValidError, SchemaError, ToolkitError
+from toolkit.contracts import BeamResult, Engine, Grammar, Json, Request, SamplingParams
+from toolkit.errors import (
+    CancelledError,
+    ContextError,
+    EngineError,
+    InputError,
+    MissingExtraError,
+    NoValidError,
+    SchemaError,
+    ToolkitError,
+)
 from toolkit.grammar.types import grammar_of
-from toolkit.jobs.line import result_fields
 from toolkit.jobs.prompt import PromptMaker
 from toolkit.jobs.read import MAX_RAW_CHARS, BadRecord, Record
 from toolkit.jobs.spec import JobSpec
+from toolkit.results import beam_result, json_text, only_result, result_fields
 from toolkit.schema import check_schema, parse_json
 from toolkit.validate.check import Validator
 
@@ -99,43 +108,32 @@ class Attempt:
                 raise CancelledError("the job was stopped")
             self._running.add(request.id)
         try:
-            result = _result(self._engine, request)
+            return beam_result(self._engine.generate([request]))
         finally:
             with self._lock:
                 self._running.discard(request.id)
-        if not isinstance(result, BeamResult):
-            raise EngineError(f"the engine gave a {type(result).__name__} for a beam search")
-        return result
 
     def _survives(self, error: Exception) -> bool:
         """Does the engine still decode? One that died would turn every record left into a failure."""
         if self._stopped or isinstance(error, MissingExtraError):
             return False
         try:
-            _result(self._engine, Request(prompt="a", sampling=SamplingParams(max_tokens=1)))
+            only_result(self._engine.generate([Request(prompt="a", sampling=SamplingParams(max_tokens=1))]))
         except Exception:
             return False
         return True
 
 
-def _result(engine: Engine, request: Request) -> BeamResult | Completion:
-    result = None
-    for event in engine.generate([request]):
-        if isinstance(event, Failed):
-            raise event.error
-        if isinstance(event, Done):
-            result = event.result
-    if result is None:
-        raise EngineError(f"the engine ended request {request.id!r} without a result")
-    return result
-
-
 def _checked(record: Record, result: BeamResult, grammar: Grammar) -> Outcome:
-    """The validator has the last word, whatever the engine says about its own result."""
+    """The validator has the last word, whatever the engine says about its own result; and the line must be one that can be read."""
     report = Validator(grammar).check(result.text)
     if not report.valid:
         raise NoValidError(report.violations[0].message, texts=(result.text,))
     line = {"id": record.id, **result_fields(result), "value": report.value, "valid": True, "where": record.where}
+    try:
+        parse_json(json_text(line))
+    except InputError as error:
+        raise NoValidError(f"the output line could not be read back: {error.message}", texts=(result.text,)) from None
     return Outcome(True, line, {name: getattr(result.usage, name) for name in COUNTED})
 
 

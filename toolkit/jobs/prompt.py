@@ -15,11 +15,7 @@ from toolkit.contracts import Json, Message, Prompt
 from toolkit.errors import InputError
 from toolkit.jobs.spec import JobSpec
 from toolkit.jobs.template import EXTRA_NAMES, Template
-
-
-def compact(value: Json) -> str:
-    """JSON as the grammar writes it: no spaces, Unicode as it is."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+from toolkit.results import json_text
 
 
 def field_text(row: Mapping[str, Json], name: str) -> str:
@@ -42,16 +38,16 @@ class PromptMaker:
 
     def __call__(self, *, text: str, record_id: str, row: Mapping[str, Json], schema: Json) -> Prompt:
         """The prompt of one record; InputError where a declared field is missing."""
-        shown = compact(schema)
+        shown = json_text(schema)
         fields = {name: field_text(row, name) for name in self._spec.fields}
         system = self._system.render({"schema": shown})
-        turns = [(self._example(number, shown), compact(item.value)) for number, item in enumerate(self._spec.examples)]
+        turns = [(self._example(number, shown), json_text(item.value)) for number, item in enumerate(self._spec.examples)]
         last = self._turn.render({**fields, "text": text, "id": record_id, "schema": shown})
         return _chat(system, turns, last) if self._spec.style == "chat" else _raw(system, turns, last)
 
     def _example(self, number: int, shown: str) -> str:
         item = self._spec.examples[number]
-        own = shown if item.schema_ is None else compact(item.schema_)
+        own = shown if item.schema_ is None else json_text(item.schema_)
         return self._turn.render({**item.fields, "text": item.text, "id": f"example-{number + 1}", "schema": own})
 
 

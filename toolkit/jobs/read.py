@@ -3,7 +3,8 @@
 In: a path and a JobSpec.   Out: Record or BadRecord, in input order, numbered from 0 without gaps.
 Knows nothing about: schemas, prompts, engines, output.
 Invariants: reading twice gives the same records; a bad line costs that line only and is reported by file and line number; no line,
-cell or file above its size limit is held in memory; ids are unique (a second record with the same id is a BadRecord).
+cell or file above its size limit is held in memory; ids are unique (a second record with the same id is a BadRecord). In a folder
+only regular files are opened; links, devices, pipes and what cannot be read are one BadRecord each.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from toolkit.contracts import Json
 from toolkit.errors import InputError, UsageError
+from toolkit.jobs.folder import open_regular, text_name, walk
 from toolkit.jobs.spec import JobSpec
 from toolkit.schema import parse_json
 
@@ -71,12 +73,15 @@ class Source:
     files: tuple[Path, ...]
 
     def digest(self) -> str:
-        """sha256 over the names and bytes of all files."""
+        """sha256 over the names and bytes of all files; of one that cannot be a record, the name and the reason."""
         total = hashlib.sha256()
         for path in self.files:
             total.update(os.fsencode(path.relative_to(self.path)) + b"\0")
-            with path.open("rb") as file:
-                total.update(hashlib.file_digest(file, "sha256").digest())
+            try:
+                with open_regular(path) if self.path.is_dir() else path.open("rb") as file:
+                    total.update(hashlib.file_digest(file, "sha256").digest())
+            except InputError as error:
+                total.update(b"not read: " + error.message.encode() + b"\0")
         return total.hexdigest()
 
     def count(self) -> int:
@@ -93,15 +98,28 @@ class Source:
 
 
 def open_source(path: Path, spec: JobSpec) -> Source:
-    """The records of `path`. UsageError where it does not exist, cannot be told apart by its ending, or holds nothing."""
+    """The records of `path`. UsageError where it does not exist or cannot be read, has another ending or no such column, or is empty."""
+    try:
+        return _source(path, spec)
+    except OSError as error:
+        raise UsageError(f"input {path} cannot be read: {error.strerror}") from None
+
+
+def _source(path: Path, spec: JobSpec) -> Source:
     if path.is_dir():
-        files = tuple(_walk(path))
+        files = tuple(walk(path))
         source = Source(path, spec, partial(_folder_units, path, files, spec), files)
     elif not path.is_file():
-        raise UsageError(f"input {path} is neither a file nor a folder")
+        if not path.exists() and str(path) != "-":
+            raise UsageError(f"input {path} does not exist")
+        raise UsageError(
+            f"input {path} is a pipe or a device: a job reads its input more than once",
+            hint="save it to a file that ends in .jsonl",
+        )
     elif path.suffix in (".jsonl", ".ndjson"):
         source = Source(path, spec, partial(_jsonl_units, path, spec.encoding), (path,))
     elif path.suffix in DELIMITERS:
+        _check_columns(path, spec)
         source = Source(path, spec, partial(_csv_units, path, spec.encoding), (path,))
     else:
         raise UsageError(
@@ -163,7 +181,9 @@ def _jsonl_units(path: Path, encoding: str) -> Iterator[_Unit]:
         for number, line in enumerate(_lines(file), start=1):
             line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
             if line.strip():
-                yield _Unit(f"{path.name}:{number}", f"line-{number}", _shown(line), partial(_json_row, line, encoding))
+                yield _Unit(
+                    f"{text_name(path.name)}:{number}", f"line-{number}", _shown(line), partial(_json_row, line, encoding)
+                )
 
 
 def _json_row(line: bytes, encoding: str) -> Row:
@@ -185,12 +205,11 @@ def _decoded(raw: bytes, encoding: str) -> str:
 def _csv_units(path: Path, encoding: str) -> Iterator[_Unit]:
     """Bytes that are not of the encoding, and lines cut short, travel with lone surrogates: they cost their own row only."""
     with path.open("rb") as file:
-        lines = (_csv_line(line, encoding) for line in _lines(file))
-        table = csv.reader(lines, delimiter=DELIMITERS[path.suffix], strict=True)
+        table = _table(file, path, encoding)
         header = _csv_header(path, table)
         while True:
             start = table.line_num + 1
-            where, name = f"{path.name}:{start}", f"line-{start}"
+            where, name = f"{text_name(path.name)}:{start}", f"line-{start}"
             try:
                 row = next(table)
             except StopIteration:
@@ -201,6 +220,25 @@ def _csv_units(path: Path, encoding: str) -> Iterator[_Unit]:
             if row:
                 raw = DELIMITERS[path.suffix].join(row)[:MAX_RAW_CHARS].encode("utf-8", "replace").decode()
                 yield _Unit(where, name, raw, partial(_csv_row, header, row, encoding))
+
+
+def _table(file: IO[bytes], path: Path, encoding: str) -> Any:
+    lines = (_csv_line(line, encoding) for line in _lines(file))
+    return csv.reader(lines, delimiter=DELIMITERS[path.suffix], strict=True)
+
+
+def _check_columns(path: Path, spec: JobSpec) -> None:
+    """UsageError where the table lacks a column that every record needs: it would fail each of them."""
+    with path.open("rb") as file:
+        header = _csv_header(path, _table(file, path, spec.encoding))
+    needed = {"text_field": spec.text_field, "id_field": spec.id_field, "schema_field": spec.schema_field}
+    wanted = [*needed.items(), *(("fields", name) for name in spec.fields)]
+    for option, name in wanted:
+        if name is not None and name not in header:
+            raise UsageError(
+                f"{option} = {name!r} is not a column of {path}: its header names {', '.join(header)}",
+                hint=f"--{option.replace('_', '-')}, or the job file" if option != "fields" else "see fields in the job file",
+            )
 
 
 def _csv_line(line: bytes, encoding: str) -> str:
@@ -230,29 +268,18 @@ def _csv_row(header: list[str], row: list[str], encoding: str) -> Row:
     return dict(zip(header, row, strict=True))
 
 
-def _walk(folder: Path) -> list[Path]:
-    """All files below, hidden ones left out, links not followed, by relative path."""
-    found = []
-    for here, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(here, name) for name in names if not name.startswith(".")]
-    return sorted(path for path in found if path.is_symlink() or path.is_file())
-
-
 def _folder_units(folder: Path, files: tuple[Path, ...], spec: JobSpec) -> Iterator[_Unit]:
     for path in files:
-        name = path.relative_to(folder).as_posix()
+        name = text_name(path.relative_to(folder).as_posix())
         yield _Unit(name, name, "", partial(_file_row, path, spec))
 
 
 def _file_row(path: Path, spec: JobSpec) -> Row:
-    if path.is_symlink():
-        raise InputError("a symbolic link is not followed")
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             raw = file.read(MAX_RECORD_BYTES + 1)
     except OSError as error:
-        raise InputError(f"the file cannot be read: {error.strerror}") from None
+        raise InputError(f"it cannot be read: {error.strerror}") from None
     if b"\0" in raw:
         raise InputError("the file holds a zero byte: it is not text")
     return {spec.text_field: _decoded(raw, spec.encoding).removeprefix("\ufeff")}

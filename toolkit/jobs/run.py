@@ -2,7 +2,7 @@
 
 In: an input path, a JobSpec, an engine.   Out: the files of jobs.store, and a Summary.
 Knows nothing about: how the engine decodes, the command line.
-Invariants: one line a record, whatever happens to the record; a record is handed out at most WINDOW times `in_flight` ahead of the
+Invariants: what no record could meet is refused before an output exists; one line a record, whatever happens to the record; a record is handed out at most WINDOW times `in_flight` ahead of the
 oldest unfinished one, so memory is bounded; a record's failure never stops the job, an engine that no longer runs does (what is
 written stays, --resume goes on).
 """
@@ -11,24 +11,27 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from toolkit.contracts import Engine, Grammar, Json
-from toolkit.errors import UsageError
+from toolkit.contracts import Engine, Grammar, Json, Request
+from toolkit.errors import CancelledError, InputError, UsageError
 from toolkit.grammar.types import grammar_of
 from toolkit.jobs.attempt import Attempt, Outcome
-from toolkit.jobs.prompt import compact
+from toolkit.jobs.named import named_schema
 from toolkit.jobs.read import BadRecord, Record, Source, open_source
 from toolkit.jobs.spec import JobSpec
 from toolkit.jobs.store import check_free, open_store
-from toolkit.schema import load_schema
+from toolkit.results import beam_result, json_text
 from toolkit.validate.check import Validator
 
 WINDOW = 4  # records handed out a worker: what hides one slow record at the head of the line
+
+PREFLIGHT_EVERY_S = 0.02
 
 Progress = Callable[[int, int, int], None]  # records done, records in all, records failed
 
@@ -50,6 +53,7 @@ class Summary:
     total: int
     done: int
     resumed_at: int
+    dropped: int  # whole lines behind one that was gone, cut off and done again
     failures: Counter[str]
     elapsed_s: float = 0.0
     usage: Counter[str] = field(default_factory=Counter)
@@ -71,6 +75,7 @@ class Summary:
             "failed": self.failed,
             "failures": dict(self.failures),
             "resumed_at": self.resumed_at,
+            "dropped": self.dropped,
             "elapsed_s": self.elapsed_s,
             "usage": dict(self.usage),
         }
@@ -82,11 +87,10 @@ def prepare(path: Path, spec: JobSpec, *, root: Path | None = None) -> Job:
     `root` is where named schemas are looked up. Raises UsageError (SchemaError for the schema).
     """
     source = open_source(path, spec)
-    schema = load_schema(spec.schema_, root) if isinstance(spec.schema_, str) else spec.schema_
-    grammar = None if schema is None else grammar_of(schema)
+    schema, grammar = (None, None) if spec.schema_ is None else named_schema(spec.schema_, root)
     for number, example in enumerate(spec.examples, start=1):
         own = grammar if example.schema_ is None else grammar_of(example.schema_)
-        report = Validator(own).check(compact(example.value)) if own else None
+        report = Validator(own).check(json_text(example.value)) if own else None
         if report and not report.valid:
             raise UsageError(f"example {number} does not fit its schema: {report.violations[0].message}")
     return Job(source, spec, schema, grammar)
@@ -99,25 +103,31 @@ def run_job(
     *,
     resume: bool = False,
     in_flight: int = 8,
+    engine_options: Mapping[str, Json] | None = None,
     on_progress: Progress = lambda done, total, failed: None,
+    on_note: Callable[[str], None] = lambda text: None,
 ) -> Summary:
     """Run `job` into `out`; see jobs.store for the files. `in_flight` records are decoded together.
 
-    UsageError where `out` exists (without `resume`), belongs to another job, or lies inside the input; EngineError where the engine
-    stopped running.
+    `engine_options` are those that change results (dtype and the like): a resume with others is refused. `on_note` hears what the
+    user should know. UsageError where `out` exists (without `resume`), belongs to another job, or lies inside the input, and where
+    the engine refuses the job's schema or beam search for any record; EngineError where the engine stopped running.
     """
     if not 1 <= in_flight <= 256:
         raise UsageError(f"in_flight = {in_flight!r} is not allowed: an integer from 1 to 256")
     check_out(job, out, resume=resume)
+    _preflight(job, engine)
     total = job.source.count()
     terms = {
         "input": {"sha256": job.source.digest(), "records": total},
         "job": {**job.spec.plain(), "schema": job.schema},
-        "engine": {"name": engine.capabilities.engine, "model": engine.capabilities.fingerprint},
+        "engine": {"name": engine.capabilities.engine, "model": engine.capabilities.fingerprint, **(engine_options or {})},
     }
     began = time.perf_counter()
     with open_store(out, terms, resume=resume) as store:
-        summary = Summary(total, store.position, store.position, store.failures)
+        summary = Summary(total, store.position, store.position, store.dropped, store.failures)
+        if store.dropped:
+            on_note(f"{out}: line {store.position} is gone; {store.dropped} lines behind it are dropped and done again")
         on_progress(summary.done, total, summary.failed)
         records = islice(job.source, store.position, None)
         for outcome in _in_order(Attempt(engine, job.spec, job.schema, job.grammar), records, in_flight, str(out)):
@@ -139,6 +149,23 @@ def check_out(job: Job, out: Path, *, resume: bool) -> None:
     if out.resolve() == folder:
         raise UsageError(f"output {out} is the input itself", hint="name another file")
     check_free(out, resume=resume)
+
+
+def _preflight(job: Job, engine: Engine) -> None:
+    """Ask the engine for the job's beam search after the shortest of prompts and cancel it once it runs.
+
+    UsageError where it is refused, as every record would be: a grammar that does not compile, too few KV blocks.
+    """
+    request = Request(id="preflight", prompt="a", beam=job.spec.beam, grammar=job.grammar)
+    with ThreadPoolExecutor(1, thread_name_prefix="preflight") as pool:
+        running = pool.submit(lambda: beam_result(engine.generate([request])))
+        try:
+            while not wait([running], timeout=PREFLIGHT_EVERY_S).done:
+                engine.cancel(request.id)
+        finally:
+            engine.cancel(request.id)
+    with suppress(CancelledError, InputError):  # it ran
+        running.result()
 
 
 def _in_order(attempt: Attempt, records: Iterator[Record | BadRecord], in_flight: int, name: str) -> Iterator[Outcome]:

@@ -8,7 +8,7 @@ Invariants: unknown keys are refused; every value is plain JSON, so that a spec 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from toolkit.errors import UsageError
 from toolkit.jobs.template import EXTRA_NAMES, Template
 
 MAX_SPEC_BYTES = 1 << 20
+MOST = 1e308
 PLAIN = (str, int, float, bool, type(None))
 
 
@@ -49,22 +50,24 @@ class JobSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     schema_: str | dict[str, Any] | None = Field(default=None, alias="schema")
-    schema_field: str | None = None
+    schema_field: str | None = Field(default=None, min_length=1)
     text_field: str = Field(default="text", min_length=1)
-    id_field: str | None = None  # None: the field "id" where a record has one, else its place in the input
+    id_field: str | None = Field(
+        default=None, min_length=1
+    )  # None: the field "id" where a record has one, else its place in the input
     fields: tuple[str, ...] = ()
     encoding: Literal["utf-8", "latin-1", "cp1252"] = "utf-8"
     style: Literal["chat", "raw"] = "chat"
     system: str = "Answer with one JSON value that fits this JSON Schema: {schema}"
     prompt: str = "{text}"
     examples: tuple[Example, ...] = ()
-    width: int = 4
-    alpha: float = 1.0
+    width: int = Field(default=4, strict=True)  # strict: true is no number here, and "4" is none either
+    alpha: float = Field(default=1.0, strict=True)
     penalty: Literal["length", "gnmt"] = "length"
-    groups: int = 1
-    diversity: float = 0.0
-    n: int | None = None
-    max_tokens: int = 256
+    groups: int = Field(default=1, strict=True)
+    diversity: float = Field(default=0.0, strict=True)
+    n: int | None = Field(default=None, strict=True)
+    max_tokens: int = Field(default=256, strict=True)
 
     @field_validator("schema_")
     @classmethod
@@ -73,23 +76,35 @@ class JobSpec(BaseModel):
 
     @model_validator(mode="after")
     def _checked_as_a_whole(self) -> JobSpec:
-        if (self.schema_ is None) == (self.schema_field is None):
-            raise UsageError("a job needs exactly one of schema (the same for all records) and schema_field (one per record)")
-        for name in self.fields:
-            if name in EXTRA_NAMES:
-                raise UsageError(f"fields holds {name!r}, which a prompt always has: leave it out")
-        Template(self.system, allowed=("schema",), what="system")
-        template = Template(self.prompt, allowed=(*EXTRA_NAMES, *self.fields), what="prompt")
-        for number, example in enumerate(self.examples, start=1):
-            missing = sorted(set(self.fields) - set(example.fields))
-            if missing or set(example.fields) - set(self.fields):
-                raise UsageError(f"example {number}: fields must be exactly {list(self.fields)}, not {list(example.fields)}")
-            if "schema" in template.names and self.schema_field and example.schema_ is None:
-                raise UsageError(
-                    f"example {number} needs a schema of its own: the prompt shows {{schema}} and each record has its own"
-                )
-        _ = self.beam
+        faults = list(self._faults())
+        if faults:
+            raise UsageError("; ".join(faults))
         return self
+
+    def _faults(self) -> Iterator[str]:
+        if (self.schema_ is None) == (self.schema_field is None):
+            yield "a job needs exactly one of schema (the same for all records) and schema_field (one per record)"
+        yield from (
+            f"fields holds {name!r}, which a prompt always has: leave it out" for name in self.fields if name in EXTRA_NAMES
+        )
+        checks: tuple[Callable[[], object], ...] = (
+            lambda: self.beam,
+            lambda: Template(self.system, allowed=("schema",), what="system"),
+            lambda: Template(self.prompt, allowed=(*EXTRA_NAMES, *self.fields), what="prompt"),
+        )
+        shows_schema = False
+        for check in checks:
+            try:
+                made = check()
+            except UsageError as error:
+                yield str(error)
+            else:
+                shows_schema = isinstance(made, Template) and "schema" in made.names  # of the last one, the prompt's
+        for number, example in enumerate(self.examples, start=1):
+            if set(self.fields) != set(example.fields):
+                yield f"example {number}: fields must be exactly {list(self.fields)}, not {list(example.fields)}"
+            if shows_schema and self.schema_field and example.schema_ is None:
+                yield f"example {number} needs a schema of its own: the prompt shows {{schema}} and each record has its own"
 
     @property
     def beam(self) -> BeamParams:
@@ -115,6 +130,8 @@ def plain(value: Json, path: str = "") -> Json:
         return [plain(item, f"{path}/{index}") for index, item in enumerate(value)]
     if not isinstance(value, PLAIN):
         raise UsageError(f"the value at {path or 'the root'} is a {type(value).__name__}, not JSON: write it in quotes")
+    if isinstance(value, int | float) and not -MOST < value < MOST:
+        raise UsageError(f"the number at {path or 'the root'} is not JSON, or too large: write it in quotes")
     return value
 
 
@@ -126,12 +143,21 @@ def make_spec(*layers: Mapping[str, Json]) -> JobSpec:
     try:
         return JobSpec.model_validate(merged)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the job"
-        found = "" if first["type"] == "missing" else f" = {str(first['input'])[:80]!r}"
+        unknown = [each for each in error.errors() if each["type"] == "extra_forbidden" and len(each["loc"]) == 1]
         names = sorted(field.alias or name for name, field in JobSpec.model_fields.items())
-        hint = f"known: {', '.join(names)}" if first["type"] == "extra_forbidden" and len(first["loc"]) == 1 else ""
-        raise UsageError(f"job option {where}{found}: {first['msg']}", hint=hint) from None
+        raise UsageError("; ".join(_faults(error)), hint=f"known: {', '.join(names)}" if unknown else "") from None
+
+
+def _faults(error: ValidationError) -> list[str]:
+    """One text an option: its name, what was found, all that is wrong with it."""
+    found: dict[str, list[str]] = {}
+    for each in error.errors(include_url=False):
+        loc = each["loc"][:1] if each["loc"][:1] == ("schema",) else each["loc"]  # behind it are names of pydantic's own
+        where = ".".join(map(str, loc)) or "the job"
+        value = "" if each["type"] == "missing" else f" = {str(each['input'])[:80]!r}"
+        why = "is unknown" if each["type"] == "extra_forbidden" else each["msg"].replace("Input should be", "must be")
+        found.setdefault(f"job option {where}{value}", []).append(why)
+    return [f"{what}: {', or '.join(reasons)}" for what, reasons in found.items()]
 
 
 def read_spec(path: Path) -> dict[str, Json]:
@@ -145,7 +171,7 @@ def read_spec(path: Path) -> dict[str, Json]:
     try:
         text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text) if path.suffix == ".toml" else yaml.load(text, _StrictLoader)
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"job file {path} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from None
     if not isinstance(data, dict):
         raise UsageError(f"job file {path} holds a {type(data).__name__}: it must be a table of options")
