@@ -29,10 +29,10 @@ def classify(s, text):
 
 
 def main(text: str = TEXT) -> dict:
-    """The topic, and the mean log-probability of each."""
+    """The topic, and the log-probabilities of each topic's tokens, by which the method ranked them: from left to right."""
     state = classify.run(text=text)
-    scores = state.get_meta_info("topic")["normalized_prompt_logprobs"]
+    rows = state.get_meta_info("topic")["greedy_logprob_matrix"]
     return {
         "value": {"topic": state["topic"]},
-        "scores": {topic: round(score, 3) for topic, score in zip(TOPICS, scores, strict=True)},
+        "scores": {topic: [round(logprob, 3) for logprob in row] for topic, row in zip(TOPICS, rows, strict=True)},
     }

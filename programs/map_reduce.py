@@ -1,7 +1,7 @@
 """Map and reduce over a long text: every part is read in a fork of its own, and the notes are brought together as JSON.
 
 The forks share the instructions and the examples, which are computed once, and are decoded together in one batch. The
-schema of the digest is made for the text at hand: as many subjects as there are parts.
+schema of the digest is made for the notes at hand: one subject for each, in their order and in their own words.
 """
 
 import json
@@ -12,6 +12,7 @@ from toolkit.lang import beam, free, result
 
 SCHEMA = "digest"
 WORDS = 120  # that one fork reads at most
+LONGEST = 30  # characters of a subject
 TEXT = """The town council met on Tuesday evening. After two hours of debate it decided to close the old bridge over the
 river from the first of May, because engineers found cracks in two of its pillars. Buses will use the northern road.
 
@@ -33,12 +34,23 @@ EXAMPLES = [
     ),
 ]
 DIGESTS = [
-    (["The concert was sold out.", "The school needs a new roof."], ["concert", "school"]),
+    (["The town has decided to pull down the tower on the hill.", "The concert was sold out."], ["tower", "concert"]),
     (
-        ["A storm broke many trees in the park.", "Buses will cost more.", "The old station will be painted."],
-        ["park", "buses", "old station"],
+        [
+            "The mayor has promised new trees for the park.",
+            "The old station will be painted.",
+            "Buses will cost more from the first of June.",
+        ],
+        ["trees", "old station", "Buses"],
     ),
-    (["The swimming pool opens in June.", "The bakery has new owners."], ["swimming pool", "bakery"]),
+    (
+        [
+            "The swimming pool opens in June.",
+            "The council has sold the mill by the lake to a baker.",
+            "The school needs a new roof.",
+        ],
+        ["swimming pool", "mill", "school"],
+    ),
 ]
 
 
@@ -62,12 +74,20 @@ def digest(s, text):
     for notes, found in DIGESTS:
         s += "".join(f"- {note}\n" for note in notes) + f"Subjects: {json.dumps(found, separators=(',', ':'))}\n\n"
     s += "".join(f"- {note}\n" for note in s["notes"]) + "Subjects: "
-    s += beam("subjects", schema=subjects(len(pieces)), width=4, max_tokens=400)
+    s += beam("subjects", schema=subjects(s["notes"]), width=4, max_tokens=400)
 
 
-def subjects(count: int) -> dict:
-    """A list of `count` short strings."""
-    return {"type": "array", "items": {"type": "string", "maxLength": 30}, "minItems": count, "maxItems": count}
+def subjects(notes: list) -> dict:
+    """One subject for every note: some of its words, as they stand there."""
+    items = [{"enum": phrases(note)} if phrases(note) else {"type": "string", "maxLength": LONGEST} for note in notes]
+    return {"type": "array", "prefixItems": items, "minItems": len(notes), "maxItems": len(notes)}
+
+
+def phrases(note: str) -> list:
+    """One or two neighbouring words of a note, in all ways that are short enough for a subject."""
+    words = note.rstrip(".").split()
+    runs = (" ".join(words[i : i + count]) for count in (1, 2) for i in range(len(words) - count + 1))
+    return [run for run in dict.fromkeys(runs) if len(run) <= LONGEST]
 
 
 def main(text: str = TEXT) -> dict:

@@ -76,6 +76,13 @@ def test_long_paragraphs_are_read_in_pieces_and_no_word_is_lost() -> None:
     assert [len(piece.split()) for piece in pieces] == [120, 120, 61, 2] and " ".join(pieces).split() == text.split()
 
 
+def test_a_subject_is_some_neighbouring_words_of_its_note() -> None:
+    subjects = attribute("map_reduce", "subjects")
+    schema = subjects(["The old bridge is shut.", "x" * 31, ""])
+    assert schema["prefixItems"][0]["enum"][5:9] == ["The old", "old bridge", "bridge is", "is shut"]
+    assert schema["prefixItems"][1:] == [{"type": "string", "maxLength": 30}] * 2 and schema["maxItems"] == 3
+
+
 @pytest.fixture(scope="module")
 def tiny() -> Iterator[Engine]:
     engine = open_engine("embedded", model="tiny")
@@ -86,6 +93,13 @@ def tiny() -> Iterator[Engine]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_gives_a_valid_value_even_from_random_weights(name: str, tiny: Engine) -> None:
     json.dumps(run_program(name, engine=tiny, root=ROOT))
+
+
+@pytest.mark.parametrize("text", ["", "Rain.", "A band plays.", "Bread and butter", "1:0", "Shares fell."])
+def test_the_topic_is_the_one_whose_shown_scores_rank_first(text: str, tiny: Engine) -> None:
+    returned = run_program("classify_topic", [text], engine=tiny, root=ROOT)
+    assert returned["scores"][returned["value"]["topic"]] == max(returned["scores"].values())
+    assert len(returned["scores"]) == 5 and len({len(row) for row in returned["scores"].values()}) == 1
 
 
 @pytest.fixture(scope="module")
@@ -110,4 +124,4 @@ def test_a_program_makes_sense_of_its_default_input(name: str, real: Engine) -> 
     if name == "call_tool":
         assert value["call"]["name"] == "add_to_list" and value["call"]["arguments"]["quantity"] == 6
     if name == "map_reduce":
-        assert len(value["notes"]) == len(value["subjects"]) == 3
+        assert value["subjects"] == ["old bridge", "library", "market"] and len(value["notes"]) == 3
