@@ -214,6 +214,10 @@ def test_an_empty_argument_is_refused_too(run: Run, arguments: tuple[str, ...]) 
         (("generate", "@no"), "error: no cannot be read: No such file or directory\nhint: @FILE reads a file"),
         (("generate", "hello", "--lark", "latin-1.txt"), "--lark latin-1.txt is not UTF-8: byte 3 is 0xe9"),
         (("beam", "hello", "--schema", "broken"), "schema broken: JSON text, line 1"),
+        (("generate", "hello", "--lark", "bad.lark", *TINY), "--lark bad.lark: "),
+        (("generate", "hello", "--regex", "(", *TINY), "--regex '(': "),
+        (("beam", "hello", "--schema", "never.json", *TINY), "schema never.json: "),
+        (("extract", "in.jsonl", "--schema", "never.json", "--out", "o", *TINY), "schema never.json: "),
         (("validate", "in.jsonl", "--schema", "poem.json"), "schema poem.json: schema at /type"),
         (("bench", "peers", "--model", "tiny"), "--model tiny has no folder"),
         (("extract", "in.jsonl", "--job", "job.toml", "--out", "o"), "job file job.toml: job option width = 'True': must be a valid integer"),
@@ -221,6 +225,8 @@ def test_an_empty_argument_is_refused_too(run: Run, arguments: tuple[str, ...]) 
 )  # fmt: skip
 def test_an_error_names_the_option_and_the_file(run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     (tmp_path / "poem.json").write_text('{"type": "poem"}')
+    (tmp_path / "never.json").write_text('{"type": "integer", "minimum": 5, "maximum": 4}')
+    (tmp_path / "bad.lark").write_text("start: nothing")
     (tmp_path / "job.toml").write_text('schema = "thing"\nwidth = true\n')
     assert said in run(*arguments)[2]
 

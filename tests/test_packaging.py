@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from toolkit.errors import CPU_PINS, MissingExtraError
+
 ROOT = Path(__file__).parent.parent
 
 slow = pytest.mark.slow  # builds and installs
@@ -73,7 +75,7 @@ def test_validate_works_without_torch(installed: Path, tmp_path: Path) -> None:
 def test_what_needs_torch_names_the_command_that_installs_it(installed: Path, tmp_path: Path) -> None:
     run = toolkit(installed, tmp_path, "generate", "hello")
     assert run.returncode == 3
-    assert "pip install 'sgl-toolkit[embedded]'" in run.stderr
+    assert "pip install 'sgl-toolkit[embedded]' torch==2.13.0" in run.stderr
     assert run.stdout == ""
 
 
@@ -87,6 +89,14 @@ def test_every_dependency_is_bounded_above() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     listed = [*project["dependencies"], *(item for extra in project["optional-dependencies"].values() for item in extra)]
     assert [item for item in listed if not re.search(r"==|<", item)] == []
+
+
+def test_what_a_hint_pins_is_what_the_extra_for_machines_without_a_gpu_pins() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert CPU_PINS.keys() <= extras.keys()
+    assert all(pin.strip() in extras["cpu"] for pin in CPU_PINS.values())
+    assert MissingExtraError("torch", "embedded").hint == "pip install 'sgl-toolkit[embedded]' torch==2.13.0"
+    assert MissingExtraError("sglang", "sglang").hint == "pip install 'sgl-toolkit[sglang]'"
 
 
 def test_plain_dependencies_hold_no_engine() -> None:

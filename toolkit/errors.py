@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+CPU_PINS = {"embedded": " torch==2.13.0"}  # as in the extra cpu: pip may take a newer one in a build for GPUs of several GB
+
 
 class ToolkitError(Exception):
     """Base of every error of this package; `hint` is the next step, printed after the message."""
@@ -73,10 +75,10 @@ class NoValidError(InputError):
 
 
 class MissingExtraError(ToolkitError):
-    """An optional dependency is not installed; the hint is the command that installs it."""
+    """An optional dependency is not installed; the hint is the command that installs it on a laptop."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed", hint=f"pip install 'sgl-toolkit[{extra}]'")
+        super().__init__(f"{package} is not installed", hint=f"pip install 'sgl-toolkit[{extra}]'{CPU_PINS.get(extra, '')}")
 
 
 class EngineError(ToolkitError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -223,15 +224,32 @@ def test_what_the_engine_refuses_for_every_record_is_refused_once_and_before_an_
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
-def test_the_question_whether_the_engine_can_is_cancelled_once_it_runs(tmp_path: Path) -> None:
-    class Endless(ScriptedEngine):
-        def _one(self, request: Any) -> Any:
-            shown = "endless" if request.id == "preflight" else request.prompt
-            return super()._one(replace(request, prompt=shown))
+class Endless(ScriptedEngine):
+    """Its first request never ends by itself."""
 
+    def _one(self, request: Any) -> Any:
+        return super()._one(replace(request, prompt="endless") if request.id == "preflight" else request)
+
+
+def test_the_question_whether_the_engine_can_is_cancelled_once_it_runs(tmp_path: Path) -> None:
     engine = Endless(length)
     assert run(tmp_path, rows_of("a1"), engine).valid == 1
     assert engine.running == 0
+
+
+def test_an_interrupt_during_that_question_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = [KeyboardInterrupt]
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        if waits:
+            raise waits.pop()
+        return wait(*arguments, **options)
+
+    monkeypatch.setattr("toolkit.jobs.run.wait", interrupted)
+    engine = Endless(length)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, rows_of("a1"), engine)
+    assert engine.running == 0 and not (tmp_path / "out").exists()
 
 
 def test_options_that_change_results_are_terms_of_a_resume(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from toolkit.cli.options import (
 )
 from toolkit.cli.output import console, emit
 from toolkit.contracts import BeamResult, Completion, Delta, Done, Grammar, Json, Report, Request
+from toolkit.jobs.named import named_compile
 from toolkit.results import answered, beam_result, json_text, result_fields
 
 if TYPE_CHECKING:
@@ -40,11 +41,11 @@ def generate(as_json: bool, **options: Any) -> int:
     With a grammar the text is validated; a text that is cut off before it is valid ends with exit code 1.
     """
     prompt = prompt_of(options)
-    grammar = grammar_of_options(options)
+    grammar, name = grammar_of_options(options)
     request = Request(prompt=prompt, sampling=sampling_of(options), grammar=grammar)
     samples: dict[int, Completion] = {}
     streams = not as_json and request.sampling.n == 1
-    with opened(options) as engine:
+    with opened(options) as engine, named_compile(name):
         for event in answered(engine.generate([request])):
             if isinstance(event, Delta) and streams:
                 click.echo(event.text, nl=False)
@@ -94,9 +95,9 @@ def _end(index: int, result: Completion, report: Report | None) -> None:
 def beam(as_json: bool, **options: Any) -> int:
     """Beam search from PROMPT (`-` reads stdin, `@FILE` a file). The best valid value goes to stdout as JSON."""
     prompt = prompt_of(options)
-    grammar = grammar_of_options(options)
+    grammar, name = grammar_of_options(options)
     request = Request(prompt=prompt, beam=beam_of(options), grammar=grammar)
-    with opened(options) as engine:
+    with opened(options) as engine, named_compile(name):
         result = beam_result(engine.generate([request]))
     out = console()
     out.print(_alternatives(result))

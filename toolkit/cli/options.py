@@ -170,23 +170,24 @@ grammar_options = _group(
 )
 
 
-def grammar_of_options(options: dict[str, Any]) -> Grammar | None:
-    """The grammar that the options ask for, None without; the options are taken out."""
+def grammar_of_options(options: dict[str, Any]) -> tuple[Grammar | None, str]:
+    """The grammar that the options ask for (None without) and what errors call it; the options are taken out."""
     taken = {key: options.pop(key) for key in GRAMMAR_OPTIONS}
     named = [GRAMMAR_OPTIONS[key] for key, value in taken.items() if value not in (None, ())]
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)} exclude each other: a segment has one grammar")
     if taken["schema"]:
-        from toolkit.jobs.named import named_schema
+        from toolkit.jobs.named import named_schema, schema_name
 
-        return named_schema(taken["schema"])[1]
+        return named_schema(taken["schema"])[1], schema_name(taken["schema"])
     if taken["choices"]:
-        return Grammar("choices", json.dumps(list(taken["choices"]), ensure_ascii=False))
+        return Grammar("choices", json.dumps(list(taken["choices"]), ensure_ascii=False)), "--choice"
     if taken["regex"]:
-        return Grammar("regex", taken["regex"])
+        return Grammar("regex", taken["regex"]), f"--regex {taken['regex']!r}"
     if taken["lark"]:
-        return Grammar("lark", decoded(read_bytes(str(taken["lark"])), f"--lark {taken['lark']}"))
-    return None
+        name = f"--lark {taken['lark']}"
+        return Grammar("lark", decoded(read_bytes(str(taken["lark"])), name)), name
+    return None, ""
 
 
 prompt_options = _group(

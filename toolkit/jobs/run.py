@@ -17,12 +17,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from toolkit.contracts import Engine, Grammar, Json, Request
 from toolkit.errors import CancelledError, InputError, UsageError
 from toolkit.grammar.types import grammar_of
 from toolkit.jobs.attempt import Attempt, Outcome
-from toolkit.jobs.named import named_schema
+from toolkit.jobs.named import named_compile, named_schema, schema_name
 from toolkit.jobs.read import BadRecord, Record, Source, open_source
 from toolkit.jobs.spec import JobSpec
 from toolkit.jobs.store import check_free, open_store
@@ -160,12 +161,18 @@ def _preflight(job: Job, engine: Engine) -> None:
     with ThreadPoolExecutor(1, thread_name_prefix="preflight") as pool:
         running = pool.submit(lambda: beam_result(engine.generate([request])))
         try:
-            while not wait([running], timeout=PREFLIGHT_EVERY_S).done:
-                engine.cancel(request.id)
-        finally:
-            engine.cancel(request.id)
-    with suppress(CancelledError, InputError):  # it ran
+            _cancel(engine, request.id, running)
+        except BaseException:  # interrupted: do not leave before it is gone
+            _cancel(engine, request.id, running)
+            raise
+    with suppress(CancelledError, InputError), named_compile(schema_name(job.spec.schema_)):  # these two: it ran
         running.result()
+
+
+def _cancel(engine: Engine, request_id: str, running: Future[Any]) -> None:
+    """Again and again until it has ended: an engine leaves an id alone that it has not met yet."""
+    while not wait([running], timeout=PREFLIGHT_EVERY_S).done:
+        engine.cancel(request_id)
 
 
 def _in_order(attempt: Attempt, records: Iterator[Record | BadRecord], in_flight: int, name: str) -> Iterator[Outcome]:
