@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toolkit.bench.schemas import accepts, measure, regressions
+from toolkit.bench.schemas import BETTER, WORSE, accepts, measure
 from toolkit.contracts import Grammar
 from toolkit.errors import SchemaError
 from toolkit.grammar.compile import compile_grammar
@@ -44,6 +44,19 @@ def test_a_known_failure_of_public_engines_does_not_happen_here(case: dict[str, 
     for text in case["bad"]:
         assert not validator.check(text).valid, text
         assert compiled.partial or case["id"] == "dup-keys" or not accepts(compiled, TOKENIZER, text), text
+
+
+def regressions(found: dict[str, Any], ratchet: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """(what is worse than the ratchet, what is better), one line a count."""
+    worse: list[str] = []
+    better: list[str] = []
+    for name, counts in ratchet.items():
+        for key in (*WORSE, *BETTER):
+            gain = (found[name][key] - counts[key]) * (1 if key in BETTER else -1)
+            line = f"{name} {key}: {counts[key]} -> {found[name][key]}"
+            if gain:
+                (better if gain > 0 else worse).append(line)
+    return worse, better
 
 
 @pytest.mark.skipif(not (SHARED / "data" / "jsonschemabench.jsonl").is_file(), reason="no ../shared/data")

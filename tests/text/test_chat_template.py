@@ -18,8 +18,8 @@ def encode(text: str) -> list[int]:
 
 
 def whole(messages: list[dict[str, str]]) -> list[int]:
-    """The rendered string, cut at control strings: what contents without control strings must become."""
-    text = TEMPLATE.render(messages, generate=True)
+    """ChatML written out and cut at control strings: what contents without control strings must become."""
+    text = "".join("<|im_start|>{role}\n{content}<|im_end|>\n".format(**each) for each in messages) + "<|im_start|>assistant\n"
     ids: list[int] = []
     while text:
         word = next((word for word in CONTROL if text.startswith(word)), None)

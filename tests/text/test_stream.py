@@ -122,15 +122,3 @@ def test_after_a_match_nothing_more_is_shown() -> None:
 def test_control_tokens_show_nothing() -> None:
     stream = TextStream(ByteTokenizer())
     assert [stream.feed(i) for i in (257, 104, 256)] == ["", "h", ""]
-
-
-def test_a_fork_never_writes_into_its_parent() -> None:
-    parent = TextStream(ByteTokenizer(), ("xyz",))
-    for byte in b"ax" + "é".encode()[:1]:
-        parent.feed(byte)
-    child = parent.fork()
-    for byte in b"\xa9 more xyz":
-        child.feed(byte)
-    assert (child.text, child.matched) == ("axé more ", "xyz")
-    assert (parent.text, parent.matched) == ("ax", None)
-    assert parent.feed(0xA8) == "xè"

@@ -130,19 +130,6 @@ def accepts(compiled: CompiledGrammar, tokenizer: Tokenizer, text: str) -> bool:
     return matcher.is_accepting
 
 
-def regressions(found: dict[str, Any], ratchet: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """(what is worse than the ratchet, what is better), one line a count."""
-    worse: list[str] = []
-    better: list[str] = []
-    for name, counts in ratchet.items():
-        for key in (*WORSE, *BETTER):
-            gain = (found[name][key] - counts[key]) * (1 if key in BETTER else -1)
-            line = f"{name} {key}: {counts[key]} -> {found[name][key]}"
-            if gain:
-                (better if gain > 0 else worse).append(line)
-    return worse, better
-
-
 def _print(found: dict[str, Any]) -> None:
     table = Table("count", *found, title="JSON Schema: mask and validator")
     for key in ("schemas", *BETTER, *WORSE[:2], "valid", "invalid", *WORSE[2:]):

@@ -13,8 +13,6 @@ import codecs
 
 from toolkit.contracts import Tokenizer
 
-_DECODER = codecs.getincrementaldecoder("utf-8")
-
 
 class TextStream:
     """Feeds on token ids; `matched` is the stop string that ended the text, `text` all of it before that stop string."""
@@ -23,7 +21,7 @@ class TextStream:
         self._tokenizer = tokenizer
         self._stop = stop
         self._failure = [_failure(word) for word in stop]
-        self._decoder = _DECODER(errors="replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._states = [0] * len(stop)  # longest prefix of each stop string that the text ends with
         self._shown = ""
         self._held = ""
@@ -44,15 +42,6 @@ class TextStream:
         rest, self._held = self._held, ""
         self._shown += rest
         return new + rest
-
-    def fork(self) -> TextStream:
-        """An independent copy."""
-        copy = TextStream.__new__(TextStream)
-        copy.__dict__.update(self.__dict__)
-        copy._states = list(self._states)
-        copy._decoder = _DECODER(errors="replace")
-        copy._decoder.setstate(self._decoder.getstate())
-        return copy
 
     def _take(self, new: str) -> str:
         if self.matched is not None or not new:

@@ -34,10 +34,6 @@ class ChatTemplate:
         self._variables = dict(variables)
         self._split = re.compile("|".join(map(re.escape, sorted(control, key=len, reverse=True)))) if control else None
 
-    def render(self, messages: Sequence[Message], *, generate: bool) -> str:
-        """The chat as one string, as transformers renders it: contents are not protected."""
-        return self._render([check_message(message, i) for i, message in enumerate(messages)], generate)
-
     def ids(self, messages: Sequence[Message], encode: Callable[[str], list[int]], *, generate: bool) -> list[int]:
         """Token ids; `encode` turns a piece of ordinary text into ids and knows no control tokens."""
         checked = [check_message(message, i) for i, message in enumerate(messages)]
