@@ -220,7 +220,7 @@ def test_an_empty_argument_is_refused_too(run: Run, arguments: tuple[str, ...]) 
         (("extract", "in.jsonl", "--schema", "never.json", "--out", "o", *TINY), "schema never.json: "),
         (("validate", "in.jsonl", "--schema", "poem.json"), "schema poem.json: schema at /type"),
         (("bench", "peers", "--model", "tiny"), "--model tiny has no folder"),
-        (("extract", "in.jsonl", "--job", "job.toml", "--out", "o"), "job file job.toml: job option width = 'True': must be a valid integer"),
+        (("extract", "in.jsonl", "--job", "job.toml", "--out", "o"), "job file job.toml: job option width = True: must be a valid integer"),
     ],
 )  # fmt: skip
 def test_an_error_names_the_option_and_the_file(run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:

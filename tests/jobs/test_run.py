@@ -268,7 +268,7 @@ def test_a_line_that_is_gone_is_announced_and_done_again(tmp_path: Path) -> None
     summary = run_job(job_of(tmp_path, rows), tmp_path / "out", ScriptedEngine(length), resume=True, on_note=notes.append)
     assert lines(tmp_path) == whole
     assert (summary.dropped, summary.resumed_at, len(notes)) == (1, 1, 1)
-    assert "line 1 is gone; 1 lines behind it" in notes[0]
+    assert "the line of index 1 is gone; dropped behind it, and done again: 1" in notes[0]
 
 
 def nested(depth: int) -> Any:

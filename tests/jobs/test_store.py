@@ -136,12 +136,13 @@ def test_resume_under_other_terms_is_refused_and_names_them(tmp_path: Path) -> N
         resumed(tmp_path / "out", {"input": {"records": 5}, "job": {"width": 8}})
 
 
-def test_a_file_that_no_job_wrote_is_never_appended_to(tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("precious\n")
+@pytest.mark.parametrize("name", ["out", "out.errors.jsonl"])
+def test_a_file_that_no_job_wrote_is_never_appended_to(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("precious\n")
     with pytest.raises(UsageError, match="no job wrote it"):
         resumed(tmp_path / "out")
-    assert (tmp_path / "out").read_text() == "precious\n"
-    assert not manifest_path(tmp_path / "out").exists()
+    assert (tmp_path / name).read_text() == "precious\n"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_a_foreign_line_inside_is_reported_with_its_number(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def run_job(
     with open_store(out, terms, resume=resume) as store:
         summary = Summary(total, store.position, store.position, store.dropped, store.failures)
         if store.dropped:
-            on_note(f"{out}: line {store.position} is gone; {store.dropped} lines behind it are dropped and done again")
+            on_note(f"{out}: the line of index {store.position} is gone; dropped behind it, and done again: {store.dropped}")
         on_progress(summary.done, total, summary.failed)
         records = islice(job.source, store.position, None)
         for outcome in _in_order(Attempt(engine, job.spec, job.schema, job.grammar), records, in_flight, str(out)):

@@ -154,7 +154,7 @@ def _faults(error: ValidationError) -> list[str]:
     for each in error.errors(include_url=False):
         loc = each["loc"][:1] if each["loc"][:1] == ("schema",) else each["loc"]  # behind it are names of pydantic's own
         where = ".".join(map(str, loc)) or "the job"
-        value = "" if each["type"] == "missing" else f" = {str(each['input'])[:80]!r}"
+        value = "" if each["type"] == "missing" else f" = {each['input']!r:.80}"
         why = "is unknown" if each["type"] == "extra_forbidden" else each["msg"].replace("Input should be", "must be")
         found.setdefault(f"job option {where}{value}", []).append(why)
     return [f"{what}: {', or '.join(reasons)}" for what, reasons in found.items()]

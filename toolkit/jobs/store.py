@@ -107,8 +107,11 @@ def check_free(out: Path, *, resume: bool) -> None:
                 raise UsageError(f"output {path} exists", hint="--resume goes on with it; or name another, or delete it")
             if not os.access(path if path.exists() else path.parent, os.W_OK):
                 raise UsageError(f"output {path} cannot be written: permission denied", hint="name another")
-        if out.exists() and not manifest_path(out).exists():
-            raise UsageError(f"output {out} has no {manifest_path(out).name} beside it: no job wrote it", hint="name another")
+        for path in (out, errors_path(out)):
+            if path.exists() and not manifest_path(out).exists():
+                raise UsageError(
+                    f"output {path} has no {manifest_path(out).name} beside it: no job wrote it", hint="name another"
+                )
 
 
 @contextmanager
