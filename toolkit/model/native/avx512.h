@@ -1,17 +1,17 @@
-/* The products of both AVX-512 kernel sets, which differ in DOT alone: a tile (two registers) x up to 12 rows. */
+/* The products of both AVX-512 kernel sets, which differ in DOT alone: a tile (two registers) x up to 8 rows. */
 #include <immintrin.h>
 
 #include "rows.h"
 
 /* `ways` partial sums hide the latency of DOT where there are few rows; rows and ways are constants where this is expanded. */
 INLINE void block(const int8_t *tile, int64_t pairs, const int16_t *x, int64_t stride, int rows, int ways, int32_t *sums) {
-    __m512i sum[12][4][2];
+    __m512i sum[8][4][2];
     for (int r = 0; r < rows; r++)
         for (int u = 0; u < ways; u++) sum[r][u][0] = sum[r][u][1] = _mm512_setzero_si512();
     for (int64_t k = 0; k < pairs; k += ways)
         for (int u = 0; u < ways; u++) {
             const int8_t *line = tile + (k + u) * 2 * TILE;
-            _mm_prefetch((const char *)line + 3072, _MM_HINT_T0);
+            _mm_prefetch((const char *)line + AHEAD, _MM_HINT_T0);
             __m512i low = _mm512_cvtepi8_epi16(_mm256_load_si256((const __m256i *)line));
             __m512i high = _mm512_cvtepi8_epi16(_mm256_load_si256((const __m256i *)(line + TILE)));
             for (int r = 0; r < rows; r++) {
@@ -43,10 +43,6 @@ static void products(const int8_t *tile, int64_t pairs, const int16_t *x, int64_
         ROWS(6, 1)
         ROWS(7, 1)
         ROWS(8, 1)
-        ROWS(9, 1)
-        ROWS(10, 1)
-        ROWS(11, 1)
-        ROWS(12, 1)
     }
 #undef ROWS
 }

@@ -20,6 +20,7 @@ from torch import Tensor
 from toolkit.errors import EngineError, UnsupportedError, UsageError
 from toolkit.model.config import ModelConfig
 from toolkit.model.decoder import Block, Decoder, rope_frequencies
+from toolkit.model.native.arena import Arena
 from toolkit.model.native.library import LANES, TILE, CLayer, CModel, CPass, kernel_index, kernels, library
 from toolkit.model.native.pack import Packed, interleave, pack
 
@@ -69,6 +70,7 @@ class NativeDecoder:
         self.threads = threads
         self._library = library()
         self._kernels = kernel_index(kernels)
+        self._arena = Arena()
         self._kept: list[Any] = []  # what C has pointers to
         self._model = self._build(decoder)
 
@@ -143,8 +145,10 @@ class NativeDecoder:
     def _build(self, decoder: Decoder) -> CModel:
         config = decoder.config
         layers = (CLayer * config.layers)(*(self._layer(block) for block in decoder.blocks))
-        self._head = self._keep(pack(decoder.head.weight, decoder.head.bias))
-        embedding = self._head if decoder.head.weight is decoder.embedding else self._keep(pack(decoder.embedding))
+        self._head = self._keep(pack(decoder.head.weight, decoder.head.bias, self._arena))
+        embedding = (
+            self._head if decoder.head.weight is decoder.embedding else self._keep(pack(decoder.embedding, None, self._arena))
+        )
         angles = torch.arange(config.context, dtype=torch.float32)[:, None] * rope_frequencies(config)
         self._kept.append(layers)
         return CModel(
@@ -155,14 +159,16 @@ class NativeDecoder:
 
     def _layer(self, block: Block) -> CLayer:
         gate_up = interleave(block.gate_up.weight)
-        linears = (
-            pack(block.qkv.weight, block.qkv.bias),
-            pack(block.o.weight, block.o.bias),
-            pack(gate_up),
-            pack(block.down.weight, block.down.bias),
+        matrices = (
+            (block.qkv.weight, block.qkv.bias),
+            (block.o.weight, block.o.bias),
+            (gate_up, None),
+            (block.down.weight, block.down.bias),
         )
         norms = (block.attention_norm, block.mlp_norm, block.q_norm, block.k_norm)
-        return CLayer(*(self._keep(each).c() for each in linears), *(self._floats(norm) for norm in norms))
+        return CLayer(
+            *(self._keep(pack(*matrix, self._arena)).c() for matrix in matrices), *(self._floats(norm) for norm in norms)
+        )
 
     def _keep(self, packed: Packed) -> Packed:
         self._kept.append(packed)

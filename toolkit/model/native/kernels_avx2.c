@@ -1,4 +1,4 @@
-/* The AVX2 kernel set: vpmaddwd on pairs of int16, 16 outputs (half a tile) x up to 5 rows in registers. */
+/* The AVX2 kernel set: vpmaddwd on pairs of int16, 16 outputs (half a tile) x up to 4 rows in registers. */
 #include "native.h"
 #ifdef TOOLKIT_X86
 #pragma GCC target("avx2")
@@ -9,12 +9,12 @@
 /* `wide` registers of 8 outputs from `first` on, x `rows` rows; both are constants where this is expanded. */
 INLINE void block(const int8_t *tile, int64_t pairs, const int16_t *x, int64_t stride, int first, int wide, int rows,
                   int32_t *sums) {
-    __m256i sum[5][4];
+    __m256i sum[4][4];
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < wide; c++) sum[r][c] = _mm256_setzero_si256();
     for (int64_t k = 0; k < pairs; k++) {
         const int8_t *line = tile + k * 2 * TILE + 2 * first;
-        _mm_prefetch((const char *)line + 3072, _MM_HINT_T0);
+        _mm_prefetch((const char *)line + AHEAD, _MM_HINT_T0);
         __m256i w[4];
         for (int c = 0; c < wide; c++) w[c] = _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)(line + 16 * c)));
         for (int r = 0; r < rows; r++) {
@@ -43,12 +43,11 @@ static void products(const int8_t *tile, int64_t pairs, const int16_t *x, int64_
         break;
         HALVES(3)
         HALVES(4)
-        HALVES(5)
     }
 #undef HALVES
 }
 
 static int usable(void) { return __builtin_cpu_supports("avx2"); }
 
-const kernels kernels_avx2 = KERNELS("avx2", 5, usable);
+const kernels kernels_avx2 = KERNELS("avx2", 4, usable);
 #endif

@@ -30,6 +30,7 @@
 #include <stdint.h>
 
 enum { LANES = 8, TILE = 32, LIMIT = 8191, STRETCH = 2048 };
+enum { AHEAD = 3072 }; /* bytes of weights that are prefetched: a page and memory's latency, less what hardware does itself */
 
 /* out x in weights as tiles; outputs are padded with zeros to a multiple of TILE, inputs is a multiple of LANES. */
 typedef struct {

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from toolkit.errors import InputError
+from toolkit.model.native.arena import Arena
 from toolkit.model.native.library import TILE, CLinear, library
 
 
@@ -38,14 +39,14 @@ class Packed:
         return self.tiles.nbytes + self.scale.nbytes
 
 
-def pack(weight: Tensor, bias: Tensor | None = None) -> Packed:
-    """Quantise and tile one matrix. InputError for one that is not finite."""
+def pack(weight: Tensor, bias: Tensor | None = None, arena: Arena | None = None) -> Packed:
+    """Quantise and tile one matrix into the arena (or one of its own). InputError for one that is not finite."""
     weight = weight.detach().to(torch.float32).contiguous()
     if not bool(torch.isfinite(weight.sum())) and not bool(torch.isfinite(weight).all()):
         raise InputError("a weight is not finite")
     outputs, inputs = weight.shape
     padded = -(-outputs // TILE) * TILE
-    tiles = torch.zeros(padded // TILE, inputs // 2, TILE, 2, dtype=torch.int8)
+    tiles = (arena or Arena()).take(padded * inputs).view(padded // TILE, inputs // 2, TILE, 2)
     scale = torch.zeros(padded)
     threads = torch.get_num_threads()
     library().native_pack(weight.data_ptr(), outputs, inputs, threads, tiles.data_ptr(), scale.data_ptr())

@@ -104,7 +104,7 @@ int64_t native_space(const model *m, int64_t rows, int64_t longest, int64_t thre
 
 /* ---- products ------------------------------------------------------------------------------------------------------ */
 
-enum { MOST_ROWS = 16 }; /* no kernel set takes more at once */
+enum { MOST_ROWS = 8 }; /* no kernel set takes more at once */
 
 /* The sums of one tile for some rows, rounded to float once, however many stretches they have. */
 static void tile_sums(const kernels *k, const int8_t *tile, int64_t inputs, const int16_t *X, int rows, float *sums) {

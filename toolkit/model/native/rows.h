@@ -129,11 +129,20 @@ static void rotate(float *head, const float *cos, const float *sin, int64_t half
     }
 }
 
+/* Ask for `width` floats ahead of their use: cache slots lie anywhere, which the processor cannot foresee. */
+INLINE void fetch(const float *p, int64_t width) {
+    for (int64_t d = 0; d < width; d += 16) __builtin_prefetch(p + d);
+}
+
 /* scores[g * room + s] = q[g] . keys[slots[s]] / sqrt(width), eight slots at a time; places past `seen` repeat the last. */
-INLINE void score(const float *q, int64_t group, int64_t width, const float *keys, const int32_t *slots, int64_t seen,
-                  int64_t room, float *scores) {
+INLINE void score(const float *q, int64_t group, int64_t width, const float *keys, const float *values, const int32_t *slots,
+                  int64_t seen, int64_t room, float *scores) {
     v8 scale = all(1.0f / sqrtf((float)width));
     for (int64_t s = 0; s < seen; s += LANES) {
+        for (int j = 0; j < LANES && s + j < seen; j++) {
+            fetch(values + (int64_t)slots[s + j] * width, width); /* for `weigh`, which comes next */
+            if (s + j + 2 * LANES < seen) fetch(keys + (int64_t)slots[s + j + 2 * LANES] * width, width);
+        }
         const float *k[LANES];
         for (int j = 0; j < LANES; j++) k[j] = keys + (int64_t)slots[s + j < seen ? s + j : seen - 1] * width;
         for (int64_t g = 0; g < group; g++) {
@@ -178,7 +187,7 @@ INLINE void weigh(const float *weights, const float *values, const int32_t *slot
 static void attend(const float *q, int64_t group, int64_t width, const float *keys, const float *values, const int32_t *slots,
                    int64_t seen, float *scores, float *out) {
     int64_t room = (seen + LANES - 1) / LANES * LANES;
-    score(q, group, width, keys, slots, seen, room, scores);
+    score(q, group, width, keys, values, slots, seen, room, scores);
     for (int64_t g = 0; g < group; g++) {
         float *weights = scores + g * room, factor = 1.0f / soften(weights, seen, room);
         int64_t d = 0;
