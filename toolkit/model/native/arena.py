@@ -9,6 +9,7 @@ Invariants: a region lives as long as any tensor in it; a system without huge pa
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -38,9 +39,7 @@ def _region(count: int) -> Tensor:
     """At least `count` zeroed bytes from a huge page's border on."""
     memory = mmap.mmap(-1, count + _HUGE)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
+        with suppress(OSError):  # a kernel built without them
             memory.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:  # a kernel built without them
-            pass
     whole = torch.frombuffer(memory, dtype=torch.int8)
     return whole[-whole.data_ptr() % _HUGE :]
