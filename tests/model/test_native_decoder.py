@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +276,14 @@ def test_one_openmp_runtime_serves_torch_and_the_kernels() -> None:
     maps = Path("/proc/self/maps").read_text().splitlines()
     loaded = {line.split()[-1] for line in maps if any(name in line for name in ("libgomp", "libomp", "libiomp"))}
     assert len(loaded) == 1
+
+
+def test_idle_threads_do_not_spin_long_unless_the_user_says_so() -> None:
+    show = "import os, toolkit.engine; print(os.environ['GOMP_SPINCOUNT'])"
+    clean = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    for given, expected in (({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7")):
+        run = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, env=clean | given, check=True)
+        assert run.stdout.strip() == expected
 
 
 def test_a_build_without_the_compiled_part_says_so_and_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

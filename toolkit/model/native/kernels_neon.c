@@ -5,7 +5,7 @@
 
 #include "rows.h"
 
-INLINE void block(const int8_t *tile, int64_t pairs, const int16_t *x, int64_t stride, int first, int rows, int32_t *sums) {
+INLINE void block(const int8_t *tile, int64_t pairs, const int16_t *x, int first, int rows, int32_t *sums) {
     int32x4_t sum[4][4];
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < 4; c++) sum[r][c] = vdupq_n_s32(0);
@@ -14,7 +14,7 @@ INLINE void block(const int8_t *tile, int64_t pairs, const int16_t *x, int64_t s
         for (int odd = 0; odd < 2; odd++) {
             int16x8_t low = vmovl_s8(vget_low_s8(line.val[odd])), high = vmovl_high_s8(line.val[odd]);
             for (int r = 0; r < rows; r++) {
-                int16_t one = x[r * stride + 2 * k + odd];
+                int16_t one = x[2 * (k * rows + r) + odd];
                 sum[r][0] = vmlal_n_s16(sum[r][0], vget_low_s16(low), one);
                 sum[r][1] = vmlal_high_n_s16(sum[r][1], low, one);
                 sum[r][2] = vmlal_n_s16(sum[r][2], vget_low_s16(high), one);
@@ -26,11 +26,11 @@ INLINE void block(const int8_t *tile, int64_t pairs, const int16_t *x, int64_t s
         for (int c = 0; c < 4; c++) vst1q_s32(sums + r * TILE + first + 4 * c, sum[r][c]);
 }
 
-static void products(const int8_t *tile, int64_t pairs, const int16_t *x, int64_t stride, int rows, int32_t *sums) {
+static void products(const int8_t *tile, int64_t pairs, const int16_t *x, int rows, int32_t *sums) {
 #define ROWS(count) \
     case count: \
-        block(tile, pairs, x, stride, 0, count, sums); \
-        block(tile, pairs, x, stride, 16, count, sums); \
+        block(tile, pairs, x, 0, count, sums); \
+        block(tile, pairs, x, 16, count, sums); \
         break;
     switch (rows) {
         ROWS(1)

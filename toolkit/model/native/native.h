@@ -17,11 +17,13 @@
  *     tile[n / 32][k / 2][n % 32][k % 2]                          int8, inputs padded to an even number by the packer
  *
  * A register of int16 pairs times one broadcast pair of activations gives one int32 lane for each output, without horizontal
- * sums. A widened line is used for several rows before the next one is loaded (kernels.rows of them at a time).
+ * sums. A widened line is used for several rows before the next one is loaded: rows are taken in groups of at most
+ * kernels.rows, and the activations of a group lie side by side, X[pair][row in group][2].
  *
- * Threads: one OpenMP region a pass; inside it threads take work items from a counter and meet at barriers that spin briefly
- * and then yield. Knows nothing about: tokens as text, blocks, sequences: a row has a list of cache slots and attends to
- * the first `seen` of them. Everything that comes in was checked by the caller (decoder.py): nothing is checked here.
+ * Threads: one OpenMP region a pass, inside which they take work items from a counter and meet at barriers that spin briefly
+ * and then yield. How long OpenMP's idle threads spin after a pass is libgomp's GOMP_SPINCOUNT. Knows nothing about: tokens
+ * as text, blocks, sequences: a row has a list of cache slots and attends to the first `seen` of them. Everything that comes
+ * in was checked by the caller (decoder.py): nothing is checked here.
  */
 #ifndef TOOLKIT_NATIVE_H
 #define TOOLKIT_NATIVE_H
@@ -29,6 +31,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { MOST_ROWS = 12 }; /* no kernel set takes larger groups */
 enum { LANES = 8, TILE = 32, LIMIT = 8191, STRETCH = 2048 };
 enum { AHEAD = 3072 }; /* bytes of weights that are prefetched: a page and memory's latency, less what hardware does itself */
 
@@ -74,12 +77,12 @@ typedef struct {
     const char *name;
     int rows; /* most rows that `products` takes at once */
     int (*usable)(void);
-    /* sums[r][n] = sum of pairs of one tile with x[r * stride ...], exact for at most STRETCH inputs */
-    void (*products)(const int8_t *tile, int64_t pairs, const int16_t *x, int64_t stride, int rows, int32_t *sums);
+    /* sums[r][n] = sum over `pairs` pairs of one tile with X[pair][rows][2], exact for at most STRETCH inputs */
+    void (*products)(const int8_t *tile, int64_t pairs, const int16_t *X, int rows, int32_t *sums);
     /* y = x / rms(x) * weight; x and y may be the same */
     void (*norm)(const float *x, const float *weight, int64_t n, float epsilon, float *y);
-    /* X and the scale of one row, see above; the scale of a row that is not finite is NaN */
-    float (*quantise)(const float *x, int64_t n, int16_t *X);
+    /* X[pair][rows][2] of one of `rows` rows, and its scale, see above; the scale of a row that is not finite is NaN */
+    float (*quantise)(const float *x, int64_t n, int64_t rows, int16_t *X);
     /* `sums` below are those of `products`, rounded to float. out[r][n] = sums * (xs[r] * ws[n]) + bias[n] (or NULL), or added to out */
     void (*store)(const float *sums, int rows, const float *xs, const float *ws, const float *bias, float *out, int64_t stride);
     void (*add)(const float *sums, int rows, const float *xs, const float *ws, const float *bias, float *out, int64_t stride);

@@ -26,14 +26,21 @@ int native_kernel_usable(int index) { return TABLE[index]->usable(); }
 
 /* ---- threads ------------------------------------------------------------------------------------------------------- */
 
+/* Threads take work items from `next` and meet at barriers; the last to arrive sets `next` back. */
 enum { LINE = 64, SPINS = 2000 }; /* bytes of a cache line; looks at a barrier before other processes are let run */
 
-/* Work items are taken from `next`; the last thread to meet the others sets it back. */
 typedef struct {
     _Alignas(LINE) atomic_long next;
     _Alignas(LINE) atomic_int arrived;
     _Alignas(LINE) atomic_int meetings;
 } team;
+
+static void relax(int spins) {
+    if (spins >= SPINS) sched_yield();
+#if defined(__x86_64__)
+    else __builtin_ia32_pause();
+#endif
+}
 
 static void meet(team *t, int size) {
     int meeting = atomic_load_explicit(&t->meetings, memory_order_relaxed);
@@ -43,12 +50,16 @@ static void meet(team *t, int size) {
         atomic_store_explicit(&t->meetings, meeting + 1, memory_order_release);
         return;
     }
-    for (int spins = 0; atomic_load_explicit(&t->meetings, memory_order_acquire) == meeting; spins++) {
-        if (spins >= SPINS) sched_yield();
-#if defined(__x86_64__)
-        else __builtin_ia32_pause();
-#endif
-    }
+    for (int spins = 0; atomic_load_explicit(&t->meetings, memory_order_acquire) == meeting; spins += spins < SPINS) relax(spins);
+}
+
+typedef void work(const void *task, team *t, int thread, int size);
+
+/* Do the work with `threads` threads of OpenMP's pool, which torch uses too. */
+static void together(int64_t threads, work *work, const void *task, team *t) {
+    memset(t, 0, sizeof *t);
+#pragma omp parallel num_threads((int)threads)
+    work(task, t, omp_get_thread_num(), omp_get_num_threads());
 }
 
 static int64_t take(team *t) { return atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed); }
@@ -61,7 +72,7 @@ typedef struct {
     team *team;
     float *x, *qkv, *attended, *act; /* [rows][stride]: residual rows, projections, their attention, gated activations */
     float *scales;                   /* [rows], of X */
-    int16_t *X;                      /* [rows][widest inputs] */
+    int16_t *X;                      /* the rows as integers, in groups */
     float *row, *scores;             /* of each thread: one row, scores of one group of heads */
     int64_t x_stride, qkv_stride, attended_stride, act_stride, X_stride, row_stride, scores_stride;
 } space;
@@ -104,20 +115,28 @@ int64_t native_space(const model *m, int64_t rows, int64_t longest, int64_t thre
 
 /* ---- products ------------------------------------------------------------------------------------------------------ */
 
-enum { MOST_ROWS = 8 }; /* no kernel set takes more at once */
+/* Rows in groups of nearly equal size: group g has rows first(g) ... first(g + 1) - 1. */
+static int64_t groups(const kernels *k, int64_t rows) { return (rows + k->rows - 1) / k->rows; }
+static int64_t first(const kernels *k, int64_t rows, int64_t g) { return rows * g / groups(k, rows); }
+
+/* Quantise row r of `rows` into its place in X [groups][inputs / 2][rows of the group][2]. */
+static void quantise_row(const kernels *k, const float *x, int64_t inputs, int64_t r, int64_t rows, int16_t *X, float *scales) {
+    int64_t g = ((r + 1) * groups(k, rows) - 1) / rows, from = first(k, rows, g);
+    scales[r] = k->quantise(x, inputs, first(k, rows, g + 1) - from, X + from * inputs + 2 * (r - from));
+}
 
 /* The sums of one tile for some rows, rounded to float once, however many stretches they have. */
 static void tile_sums(const kernels *k, const int8_t *tile, int64_t inputs, const int16_t *X, int rows, float *sums) {
     int32_t part[MOST_ROWS * TILE];
     if (inputs <= STRETCH) {
-        k->products(tile, inputs / 2, X, inputs, rows, part);
+        k->products(tile, inputs / 2, X, rows, part);
         for (int i = 0; i < rows * TILE; i++) sums[i] = (float)part[i];
         return;
     }
     int64_t whole[MOST_ROWS * TILE] = {0};
     for (int64_t from = 0; from < inputs; from += STRETCH) {
         int64_t count = inputs - from < STRETCH ? inputs - from : STRETCH;
-        k->products(tile + from * TILE, count / 2, X + from, inputs, rows, part);
+        k->products(tile + from * TILE, count / 2, X + from * rows, rows, part);
         for (int i = 0; i < rows * TILE; i++) whole[i] += part[i];
     }
     for (int i = 0; i < rows * TILE; i++) sums[i] = (float)whole[i];
@@ -128,12 +147,12 @@ typedef enum { STORE, ADD, GATE } ending;
 /* This thread's share of out = X w: whole tiles, each for all rows, as many rows at a time as the kernel set takes. */
 static void product(const kernels *k, const linear *w, const int16_t *X, const float *scales, int64_t rows, ending how,
                     float *out, int64_t stride, team *t) {
-    int64_t tiles = up(w->outputs, TILE) / TILE, groups = (rows + k->rows - 1) / k->rows;
+    int64_t tiles = up(w->outputs, TILE) / TILE;
     SHARED(tile, tiles) {
         const float *ws = w->scale + tile * TILE, *bias = w->bias ? w->bias + tile * TILE : NULL;
-        for (int64_t g = 0; g < groups; g++) {
-            int64_t r = rows * g / groups;
-            int count = (int)(rows * (g + 1) / groups - r);
+        for (int64_t g = 0; g < groups(k, rows); g++) {
+            int64_t r = first(k, rows, g);
+            int count = (int)(first(k, rows, g + 1) - r);
             float sums[MOST_ROWS * TILE];
             tile_sums(k, w->tiles + tile * TILE * w->inputs, w->inputs, X + r * w->inputs, count, sums);
             if (how == STORE) k->store(sums, count, scales + r, ws, bias, out + r * stride + tile * TILE, stride);
@@ -163,13 +182,13 @@ static void norm_and_quantise(const kernels *k, const model *m, const float *wei
     float *row = s->row + thread * s->row_stride;
     SHARED(r, rows) {
         k->norm(s->x + r * s->x_stride, weight, m->hidden, m->epsilon, row);
-        s->scales[r] = k->quantise(row, m->hidden, s->X + r * m->hidden);
+        quantise_row(k, row, m->hidden, r, rows, s->X, s->scales);
     }
 }
 
 static void quantise_rows(const kernels *k, const float *x, int64_t stride, int64_t width, int64_t rows, float *scales,
                           int16_t *X, team *t) {
-    SHARED(r, rows) scales[r] = k->quantise(x + r * stride, width, X + r * width);
+    SHARED(r, rows) quantise_row(k, x + r * stride, width, r, rows, X, scales);
 }
 
 /* Rotate queries and keys, put keys and values into the cache. */
@@ -204,9 +223,17 @@ static void attention(const kernels *k, const model *m, const pass *p, int64_t a
     }
 }
 
-static void run(const model *m, const pass *p, const space *s, int thread, int size) {
+typedef struct {
+    const model *model;
+    const pass *pass;
+    space space;
+} pass_task;
+
+static void run(const void *task, team *t, int thread, int size) {
+    const model *m = ((const pass_task *)task)->model;
+    const pass *p = ((const pass_task *)task)->pass;
+    const space *s = &((const pass_task *)task)->space;
     const kernels *k = TABLE[m->kernels];
-    team *t = s->team;
     embed(m, p, s);
     meet(t, size);
     for (int64_t at = 0; at < m->layers; at++) {
@@ -236,11 +263,9 @@ static void run(const model *m, const pass *p, const space *s, int thread, int s
 }
 
 void native_forward(const model *m, const pass *p) {
-    space s;
-    lay_out(m, p->rows, p->longest, p->threads, p->space, &s);
-    memset(s.team, 0, sizeof *s.team);
-#pragma omp parallel num_threads((int)p->threads)
-    run(m, p, &s, omp_get_thread_num(), omp_get_num_threads());
+    pass_task task = {m, p, {0}};
+    lay_out(m, p->rows, p->longest, p->threads, p->space, &task.space);
+    together(p->threads, run, &task, task.space.team);
 }
 
 /* ---- one product, and parts for the tests -------------------------------------------------------------------------- */
@@ -249,39 +274,64 @@ int64_t native_linear_space(const linear *w, int64_t rows) {
     return up(sizeof(team), LINE) + up(rows * 4, LINE) + up(rows * w->inputs * 2, LINE);
 }
 
+typedef struct {
+    const kernels *kernels;
+    const linear *w;
+    const float *x;
+    int64_t rows;
+    float *out, *scales;
+    int16_t *X;
+} linear_task;
+
+static void run_linear(const void *task, team *t, int thread, int size) {
+    const linear_task *l = task;
+    (void)thread;
+    quantise_rows(l->kernels, l->x, l->w->inputs, l->w->inputs, l->rows, l->scales, l->X, t);
+    meet(t, size);
+    product(l->kernels, l->w, l->X, l->scales, l->rows, STORE, l->out, up(l->w->outputs, TILE), t);
+}
+
 void native_linear(const linear *w, int index, const float *x, int64_t rows, int64_t threads, float *out, void *memory) {
-    const kernels *k = TABLE[index];
     int64_t used = 0;
     team *t = carve(memory, &used, sizeof *t);
     float *scales = carve(memory, &used, rows * 4);
     int16_t *X = carve(memory, &used, rows * w->inputs * 2);
-    memset(t, 0, sizeof *t);
-#pragma omp parallel num_threads((int)threads)
-    {
-        quantise_rows(k, x, w->inputs, w->inputs, rows, scales, X, t);
-        meet(t, omp_get_num_threads());
-        product(k, w, X, scales, rows, STORE, out, up(w->outputs, TILE), t);
+    linear_task task = {TABLE[index], w, x, rows, out, scales, X};
+    together(threads, run_linear, &task, t);
+}
+
+typedef struct {
+    const float *weight;
+    int64_t outputs, inputs;
+    int8_t *tiles;
+    float *scale;
+} pack_task;
+
+static void run_pack(const void *task, team *t, int thread, int size) {
+    const pack_task *p = task;
+    (void)thread, (void)size;
+    SHARED(n, p->outputs) {
+        const float *row = p->weight + n * p->inputs;
+        int8_t *place = p->tiles + n / TILE * TILE * p->inputs + n % TILE * 2;
+        float largest = 0.0f;
+        for (int64_t k = 0; k < p->inputs; k++) largest = fabsf(row[k]) > largest ? fabsf(row[k]) : largest;
+        p->scale[n] = largest / 127.0f;
+        for (int64_t k = 0; k < p->inputs; k++)
+            place[k / 2 * TILE * 2 + k % 2] = p->scale[n] > 0.0f ? (int8_t)nearbyintf(row[k] / p->scale[n]) : 0;
     }
 }
 
 void native_pack(const float *weight, int64_t outputs, int64_t inputs, int64_t threads, int8_t *tiles, float *scale) {
-#pragma omp parallel for num_threads((int)threads)
-    for (int64_t n = 0; n < outputs; n++) {
-        const float *row = weight + n * inputs;
-        int8_t *place = tiles + n / TILE * TILE * inputs + n % TILE * 2;
-        float largest = 0.0f;
-        for (int64_t k = 0; k < inputs; k++) largest = fabsf(row[k]) > largest ? fabsf(row[k]) : largest;
-        scale[n] = largest / 127.0f;
-        for (int64_t k = 0; k < inputs; k++)
-            place[k / 2 * TILE * 2 + k % 2] = scale[n] > 0.0f ? (int8_t)nearbyintf(row[k] / scale[n]) : 0;
-    }
+    pack_task task = {weight, outputs, inputs, tiles, scale};
+    team t;
+    together(threads, run_pack, &task, &t);
 }
 
 void native_norm(int index, const float *x, const float *weight, int64_t n, float epsilon, float *y) {
     TABLE[index]->norm(x, weight, n, epsilon, y);
 }
 
-float native_quantise(int index, const float *x, int64_t n, int16_t *X) { return TABLE[index]->quantise(x, n, X); }
+float native_quantise(int index, const float *x, int64_t n, int16_t *X) { return TABLE[index]->quantise(x, n, 1, X); }
 
 void native_attend(int index, const float *q, int64_t group, int64_t width, const float *keys, const float *values,
                    const int32_t *slots, int64_t seen, float *scores, float *out) {

@@ -12,6 +12,7 @@ typedef int32_t i8 __attribute__((vector_size(32)));
 typedef int16_t h8 __attribute__((vector_size(16)));
 
 #define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
 #if defined(__clang__) || __GNUC__ >= 12
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
@@ -69,7 +70,7 @@ static void norm(const float *x, const float *weight, int64_t n, float epsilon, 
     for (int64_t i = 0; i < n; i += LANES) save(y + i, load(x + i) * factor * load(weight + i));
 }
 
-static float quantise(const float *x, int64_t n, int16_t *X) {
+static float quantise(const float *x, int64_t n, int64_t rows, int16_t *X) {
     i8 most = (i8)all(0.0f); /* of the bits without sign, whose order is that of the absolute values, NaN last */
     for (int64_t i = 0; i < n; i += LANES) {
         i8 bits = (i8)load(x + i) & 0x7fffffff;
@@ -81,15 +82,22 @@ static float quantise(const float *x, int64_t n, int16_t *X) {
     float largest;
     memcpy(&largest, &bits, sizeof largest);
     if (bits >= 0x7f800000 || largest < 1e-30f) {
-        memset(X, 0, (size_t)n * sizeof *X);
+        for (int64_t k = 0; k < n / 2; k++) memset(X + 2 * k * rows, 0, 2 * sizeof *X);
         return bits >= 0x7f800000 ? NAN : 0.0f;
     }
     v8 inverse = all((float)LIMIT / largest);
     for (int64_t i = 0; i < n; i += LANES) {
         h8 q = __builtin_convertvector(nearest(load(x + i) * inverse), h8);
-        memcpy(X + i, &q, sizeof q);
+        for (int64_t k = 0; k < LANES / 2; k++) memcpy(X + (i + 2 * k) * rows, (int16_t *)&q + 2 * k, 2 * sizeof *X);
     }
     return largest / (float)LIMIT;
+}
+
+/* The two activations at p as one number, for broadcasts. */
+INLINE int32_t pair_at(const int16_t *p) {
+    int32_t pair;
+    memcpy(&pair, p, sizeof pair);
+    return pair;
 }
 
 INLINE v8 scaled(const float *sums, float xs, const float *ws) { return load(sums) * (all(xs) * load(ws)); }
