@@ -19,7 +19,9 @@ from toolkit.engine.forward import Feed, Forward
 from toolkit.engine.sequence import Sequence
 from toolkit.model.native.decoder import NativeDecoder
 from toolkit.model.native.library import missing
+from toolkit.model.store import resolve
 from toolkit.model.tiny import tiny_model
+from toolkit.model.weights import load_model
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=f"no native path: {missing()}")
 LENGTH = 40
@@ -138,3 +140,22 @@ def test_a_beam_search_has_the_same_scores_alone_and_next_to_others() -> None:
         (lone,) = [event for event in engine.generate([request]) if isinstance(event, Done)]
         crowd = {event.request_id: event for event in engine.generate([*others, request]) if isinstance(event, Done)}
     assert lone.result.alternatives == crowd["beam"].result.alternatives
+
+
+@pytest.mark.slow
+def test_the_real_model_gives_the_same_bits_for_every_number_of_rows_and_every_cut() -> None:
+    decoder = NativeDecoder(load_model(resolve("smollm2")))
+    forward = Forward(decoder, vocab_size=49152, kv_blocks=1024, block_size=4, device=torch.device("cpu"), prefix_cache=False)
+    rng = random.Random(1)
+    line = [rng.randrange(17, 49152) for _ in range(60)]
+    lone = start(forward)
+    expected = torch.cat([forward([feed(forward, lone, [token])])[0] for token in line])
+    for rows in (1, 2, 3, 5, 8, 12, 13, 16, 24, 32):
+        sequences = [start(forward) for _ in range(rows)]
+        ahead = [rng.randrange(1, 59) for _ in sequences]
+        parts = forward([feed(forward, s, line[:n]) for s, n in zip(sequences, ahead, strict=True)])
+        single = forward([feed(forward, s, [line[n]]) for s, n in zip(sequences, ahead, strict=True)])
+        for part, one, n in zip(parts, single, ahead, strict=True):
+            assert torch.equal(part, expected[:n]) and torch.equal(one[0], expected[n])
+        for sequence in sequences:
+            sequence.release()

@@ -109,6 +109,8 @@ def peers(as_json: bool, data: Path | None, limit: int, width: int, alpha: float
         )
     with _no_verdict():
         folder = resolve(options["model"])
+    if options["format"] == "auto":
+        options["format"] = "float32"  # transformers computes in it, and tokens are compared
     with _no_verdict(), opened(options) as engine:
         result = run(
             engine,
