@@ -14,7 +14,7 @@
  *
  * Weight layout ("tiles"). 32 outputs are one tile; inputs go in pairs, so 32 outputs x 2 inputs are one cache line:
  *
- *     tile[n / 32][k / 2][n % 32][k % 2]                          int8, inputs padded to an even number by the packer
+ *     tile[n / 32][k / 2][n % 32][k % 2]                          int8
  *
  * A register of int16 pairs times one broadcast pair of activations gives one int32 lane for each output, without horizontal
  * sums. A widened line is used for several rows before the next one is loaded: rows are taken in groups of at most
