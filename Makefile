@@ -22,7 +22,7 @@ help: ## this list
 
 install: $(STAMP) ## make .venv and install everything into it
 
-$(STAMP): pyproject.toml Makefile
+$(STAMP): pyproject.toml Makefile $(wildcard toolkit/model/native/*.[ch])
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) -e '.[cpu,dev]'
@@ -50,4 +50,4 @@ wheel: $(STAMP) ## dist/*.whl
 	$(BIN)/python -m build -w
 
 clean: ## remove what make made here (not the cached model)
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info toolkit/model/native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -21,15 +21,20 @@ ROOT = Path(__file__).parent.parent
 slow = pytest.mark.slow  # builds and installs
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def build(folder: Path, **variables: str) -> Path:
     """The wheel of a copy of the tree: a build leaves nothing behind here."""
-    copy = tmp_path_factory.mktemp("source") / "tree"
-    keep_out = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "out")
+    copy = folder / "tree"
+    keep_out = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "*.so", "build", "dist", "out")
     shutil.copytree(ROOT, copy, ignore=keep_out)
-    subprocess.run([sys.executable, "-m", "build", "-w", "-o", str(copy / "dist"), str(copy)], check=True, capture_output=True)
+    command = [sys.executable, "-m", "build", "-w", "-o", str(copy / "dist"), str(copy)]
+    subprocess.run(command, check=True, capture_output=True, env=os.environ | variables)
     (built,) = (copy / "dist").glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("source"))
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +55,22 @@ def toolkit(bin_folder: Path, folder: Path, *arguments: str) -> subprocess.Compl
 def test_the_wheel_ships_the_package_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
-    assert tops == {"toolkit", wheel.name.split("-py3")[0] + ".dist-info"}
+    assert tops == {"toolkit", "-".join(wheel.name.split("-")[:2]) + ".dist-info"}
     assert "toolkit/py.typed" in names
     shipped = {name for name in names if name.startswith("toolkit/") and name.endswith(".py")}
     assert shipped == {path.relative_to(ROOT).as_posix() for path in (ROOT / "toolkit").rglob("*.py")}
+
+
+@slow
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc on this machine")
+def test_the_wheel_carries_the_native_path_where_there_is_a_compiler_and_is_built_without_it_where_there_is_none(
+    wheel: Path, tmp_path: Path
+) -> None:
+    def compiled(path: Path) -> list[str]:
+        return [name for name in zipfile.ZipFile(path).namelist() if name.startswith("toolkit/model/native/_native.")]
+
+    assert len(compiled(wheel)) == 1
+    assert compiled(build(tmp_path, CC="false")) == []
 
 
 @slow

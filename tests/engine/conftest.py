@@ -1,4 +1,4 @@
-"""One tiny engine for all engine tests; after every test each of its KV blocks must be free again."""
+"""One tiny engine, in torch as its twins are, for all engine tests; after every test each of its KV blocks must be free again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolkit.engine.embedded import EmbeddedEngine
 
 @pytest.fixture(scope="session")
 def shared_tiny() -> Iterator[EmbeddedEngine]:
-    with EmbeddedEngine("tiny", kv_blocks=512, block_size=4) as engine:
+    with EmbeddedEngine("tiny", format="float32", kv_blocks=512, block_size=4) as engine:
         yield engine
 
 

@@ -40,7 +40,7 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[EmbeddedEngine]:
-    with EmbeddedEngine("smollm2") as engine:
+    with EmbeddedEngine("smollm2", format="float32") as engine:
         yield engine
         assert engine.kv_blocks_in_use == 0
 

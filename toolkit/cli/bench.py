@@ -109,6 +109,8 @@ def peers(as_json: bool, data: Path | None, limit: int, width: int, alpha: float
         )
     with _no_verdict():
         folder = resolve(options["model"])
+    if options["format"] == "auto":
+        options["format"] = "float32"  # transformers computes in it, and tokens are compared
     with _no_verdict(), opened(options) as engine:
         result = run(
             engine,
@@ -138,6 +140,22 @@ def schemas(data: Path, as_json: bool) -> int:
     if as_json:
         emit(result)
     return int(any(counts[name] for counts in result.values() for name in NEVER))
+
+
+@bench.command(short_help="What int8 costs in quality, against float32.")
+@click.option("--model", default="smollm2", type=TEXT, show_default=True)
+@click.option(
+    "--text", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="UTF-8 file to score.  [default: docstrings of the standard library]",
+)  # fmt: skip
+@json_option
+def formats(model: str, text: Path | None, as_json: bool) -> int:
+    """Perplexity on text and chat, top-1 agreement and KL divergence; exit code 1 where int8 costs more than 1 % of perplexity."""
+    from toolkit.bench.formats import run
+
+    with _no_verdict():
+        result = run(model, text=text, console=console())
+    return _verdict(result, as_json)
 
 
 @contextmanager

@@ -61,6 +61,13 @@ engine_options = _group(
     click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads.  [default: all cores]"),
     click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32", show_default=True),
     click.option(
+        "--format",
+        type=click.Choice(["auto", "int8", "float32"]),
+        default="auto",
+        show_default=True,
+        help="Numbers: int8 native, float32 torch; auto: int8 on the CPU where it can.",
+    ),
+    click.option(
         "--kv-blocks",
         type=click.IntRange(1, MOST_KV_BLOCKS),
         help="KV blocks in all: the memory for sequences decoded together.",
@@ -85,7 +92,7 @@ def _engine(options: dict[str, Any]) -> Engine:
     from toolkit import open_engine
 
     name = options.pop("engine")
-    wanted = {key: options.pop(key) for key in ("model", "threads", "dtype", "kv_blocks")}
+    wanted = {key: options.pop(key) for key in ("model", "threads", "dtype", "format", "kv_blocks")}
     try:
         return open_engine(name, **{key: value for key, value in wanted.items() if value is not None})
     except InputError as error:

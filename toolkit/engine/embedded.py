@@ -18,6 +18,7 @@ import torch
 
 from toolkit.contracts import Capabilities, Done, Event, Failed, Prompt, Request, Tokenizer, require
 from toolkit.engine.admission import Limits, admit, checked_ids, prompt_ids, reserve_blocks
+from toolkit.engine.formats import formatted
 from toolkit.engine.forward import Forward
 from toolkit.engine.front import Front
 from toolkit.engine.harvest import Harvest
@@ -32,6 +33,7 @@ from toolkit.errors import ContextError, EngineError, ToolkitError, UnsupportedE
 from toolkit.kv.view import WIDE
 from toolkit.model.decoder import Decoder
 from toolkit.model.fingerprint import fingerprint
+from toolkit.model.native.decoder import NativeDecoder
 from toolkit.model.store import resolve
 from toolkit.model.tiny import tiny_model
 from toolkit.model.weights import load_model
@@ -43,10 +45,12 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 class EmbeddedEngine(Front):
-    """A model run by torch in this process.
+    """A model run in this process.
 
     model: "smollm2", a stored name, a GGUF file or a safetensors folder, or "tiny" (random weights, byte tokenizer).
     kv_blocks x block_size tokens of KV memory bound what runs together; batch_rows bounds the token rows of one pass.
+    format: "int8" (native, exact integer sums), "float32" (torch), or "auto": int8 on the CPU where it was compiled and takes
+    the model, torch otherwise. dtype is that of torch; int8 is packed from float32.
     threads sets torch's thread count, which is one for the whole process (None leaves it alone).
     """
 
@@ -57,6 +61,7 @@ class EmbeddedEngine(Front):
         drafter: str = "none",
         device: str = "cpu",
         dtype: str = "float32",
+        format: str = "auto",  # noqa: A002 - the word users know
         kv_blocks: int = 1024,
         block_size: int = 16,
         batch_rows: int = 512,
@@ -80,7 +85,8 @@ class EmbeddedEngine(Front):
         if threads is not None:
             torch.set_num_threads(threads)
         self.tokenizer: Tokenizer
-        decoder, self.tokenizer, mark = _load(model, device, dtype)
+        loaded, self.tokenizer, mark = _load(model, device, dtype)
+        decoder = formatted(loaded, format)
         self._forward = Forward(
             decoder,
             vocab_size=min(self.tokenizer.vocab_size, decoder.config.vocab_size),
@@ -108,6 +114,12 @@ class EmbeddedEngine(Front):
     @property
     def capabilities(self) -> Capabilities:
         return self._capabilities
+
+    @property
+    def format(self) -> str:
+        """What runs: "int8 (kernel set)" or torch's dtype."""
+        decoder = self._forward.decoder
+        return f"int8 ({decoder.kernels})" if isinstance(decoder, NativeDecoder) else str(decoder.dtype).removeprefix("torch.")
 
     @property
     def kv_blocks_in_use(self) -> int:

@@ -16,10 +16,12 @@ from torch import Tensor
 from toolkit.engine.sequence import Sequence
 from toolkit.kv.blocks import BlockPool
 from toolkit.kv.prefix import PrefixCache
+from toolkit.kv.slots import SlotView
 from toolkit.kv.store import KVStore
 from toolkit.kv.table import BlockTable
 from toolkit.kv.view import PagedView, Span
 from toolkit.model.decoder import Decoder
+from toolkit.model.native.decoder import NativeDecoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Forward:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: Decoder | NativeDecoder,
         *,
         vocab_size: int,
         kv_blocks: int,
@@ -103,11 +105,17 @@ class Forward:
             tokens += feed.sequence.tokens[start : start + feed.count]
             positions += range(start, start + feed.count)
         with torch.inference_mode():
-            hidden = self.decoder.forward(self._ids(tokens), self._ids(positions), PagedView(self.store, spans))
+            hidden = self._hidden(self._ids(tokens), self._ids(positions), spans)
             if len(wanted) != len(tokens):
                 hidden = hidden[self._ids(wanted)]
             logits = self.decoder.logits(hidden)[:, : self.vocab_size]
         return list(torch.split(logits, [feed.rows for feed in feeds]))
+
+    def _hidden(self, tokens: Tensor, positions: Tensor, spans: list[Span]) -> Tensor:
+        """Hidden rows [T, D]; each decoder reads the cache through the view it knows."""
+        if isinstance(self.decoder, NativeDecoder):
+            return self.decoder.forward(tokens, positions, SlotView(self.store, spans))
+        return self.decoder.forward(tokens, positions, PagedView(self.store, spans))
 
     def _ids(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.long, device=self.device)

@@ -7,6 +7,8 @@ Knows nothing about: who owns a block.
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
 
 import torch
@@ -31,8 +33,8 @@ class KVStore:
     ) -> None:
         shape = (layers, kv_heads, blocks * block_size, head_dim)
         self.block_size = block_size
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.keys = _zeros(shape, dtype, device)
+        self.values = _zeros(shape, dtype, device)
 
     def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Store k, v [T, Hkv, Dh] of one layer into `slots` [T]."""
@@ -49,3 +51,10 @@ class KVStore:
     def gather(self, tensor: Tensor, slots: Tensor | slice) -> Tensor:
         """One layer's [Hkv, slots, Dh] at `slots`: a view for a slice, a copy for a list."""
         return tensor[:, slots] if isinstance(slots, slice) else tensor.index_select(1, slots)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros; on the CPU fresh pages of the system, which torch.zeros would write to at once."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.frombuffer(mmap.mmap(-1, math.prod(shape) * dtype.itemsize), dtype=dtype).view(shape)

@@ -1,0 +1,118 @@
+/* Runs the native pass on small shapes with memory of exactly the stated sizes, for a build with sanitizers.
+ * Prints a line for each shape; ends with 1 if kernel sets, threads or the cut of the rows change a bit. */
+#include "native.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t seed = 1;
+static float random_float(void) {
+    seed = seed * 1664525u + 1013904223u;
+    return (float)(seed >> 8) / (float)(1 << 23) - 1.0f;
+}
+
+static void *memory(int64_t bytes) { return aligned_alloc(64, (size_t)((bytes + 63) / 64 * 64)); } /* aligned as torch's is */
+
+static float *floats(int64_t n) {
+    float *p = malloc((size_t)n * sizeof *p);
+    for (int64_t i = 0; i < n; i++) p[i] = random_float();
+    return p;
+}
+
+static linear weights(int64_t outputs, int64_t inputs, int biased) {
+    int64_t padded = (outputs + TILE - 1) / TILE * TILE;
+    int8_t *tiles = memory(padded * inputs);
+    float *scale = calloc((size_t)padded, sizeof *scale), *weight = floats(outputs * inputs);
+    memset(tiles, 0, (size_t)(padded * inputs));
+    native_pack(weight, outputs, inputs, 2, tiles, scale);
+    free(weight);
+    return (linear){tiles, scale, biased ? floats(padded) : NULL, outputs, inputs};
+}
+
+static void drop(linear w) {
+    free((void *)w.tiles);
+    free((void *)w.scale);
+    free((void *)w.bias);
+}
+
+enum { ROWS = 19, CONTEXT = 32, SLOTS = 23 };
+
+/* Hidden rows and logits of ROWS tokens, the first `cut` of them in a pass of their own. */
+static void run(const model *m, int64_t cut, int64_t threads, float *hidden, float *logits) {
+    int64_t cache = m->layers * m->kv_heads * SLOTS * m->head_dim;
+    float *keys = floats(cache), *values = floats(cache);
+    int32_t *slots = malloc(ROWS * sizeof *slots);
+    for (int i = 0; i < ROWS; i++) slots[i] = (i * 5 + 3) % SLOTS;
+    for (int64_t from = 0; from < ROWS; from = from ? ROWS : cut) {
+        int64_t rows = from ? ROWS - from : cut, longest = from + rows;
+        int64_t *numbers = malloc((size_t)rows * 5 * sizeof *numbers);
+        for (int64_t r = 0; r < rows; r++) {
+            numbers[r] = (from + r) * 7 % m->head.outputs;  /* token */
+            numbers[rows + r] = from + r;                   /* position */
+            numbers[2 * rows + r] = slots[from + r];        /* own */
+            numbers[3 * rows + r] = 0;                      /* first */
+            numbers[4 * rows + r] = from + r + 1;           /* seen */
+        }
+        pass p = {rows, threads, SLOTS, longest, numbers, numbers + rows, numbers + 2 * rows, numbers + 3 * rows, numbers + 4 * rows,
+                  slots, keys, values, hidden + from * m->hidden, memory(native_space(m, rows, longest, threads))};
+        native_forward(m, &p);
+        free(p.space);
+        free(numbers);
+    }
+    void *space = memory(native_linear_space(&m->head, ROWS));
+    native_linear(&m->head, m->kernels, hidden, ROWS, threads, logits, space);
+    free(space);
+    free(keys);
+    free(values);
+    free(slots);
+}
+
+static int check(int64_t hidden, int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t intermediate, int64_t vocabulary,
+                 int extras) {
+    int64_t qkv = (heads + 2 * kv_heads) * head_dim, padded = (vocabulary + TILE - 1) / TILE * TILE;
+    layer l = {weights(qkv, hidden, extras),           weights(hidden, heads * head_dim, extras),
+               weights(2 * intermediate, hidden, 0),   weights(hidden, intermediate, 0),
+               floats(hidden),                         floats(hidden),
+               extras ? floats(head_dim) : NULL,       extras ? floats(head_dim) : NULL};
+    layer both[2] = {l, l};
+    model m = {hidden, 2, heads, kv_heads, head_dim, intermediate, 1e-5f, 0, both, floats(hidden), weights(vocabulary, hidden, 0),
+               {0}, floats(CONTEXT * head_dim / 2), floats(CONTEXT * head_dim / 2)};
+    m.embedding = m.head;
+    float *expected = floats(ROWS * (hidden + padded)), *found = floats(ROWS * (hidden + padded));
+    int wrong = 0;
+    for (int kernel_set = native_kernels() - 1; kernel_set >= 0; kernel_set--) {
+        if (!native_kernel_usable(kernel_set)) continue;
+        m.kernels = kernel_set;
+        for (int64_t threads = 1; threads <= 3; threads++)
+            for (int64_t cut = 1; cut <= ROWS; cut += 6) {
+                int first = kernel_set == native_kernels() - 1 && threads == 1 && cut == 1;
+                float *out = first ? expected : found;
+                run(&m, cut, threads, out, out + ROWS * hidden);
+                if (memcmp(expected, out, (size_t)(ROWS * (hidden + padded)) * sizeof *out)) {
+                    printf("%s differs with %d threads, cut at %d\n", native_kernel_name(kernel_set), (int)threads, (int)cut);
+                    wrong = 1;
+                }
+            }
+    }
+    printf("hidden %d heads %d/%d x %d: %s\n", (int)hidden, (int)heads, (int)kv_heads, (int)head_dim, wrong ? "WRONG" : "equal");
+    drop(l.qkv);
+    drop(l.o);
+    drop(l.gate_up);
+    drop(l.down);
+    drop(m.head);
+    for (int i = 0; i < 4; i++) free((void *)(&l.attention_norm)[i]);
+    free((void *)m.norm);
+    free((void *)m.cos);
+    free((void *)m.sin);
+    free(expected);
+    free(found);
+    return wrong;
+}
+
+int main(void) {
+    int wrong = check(32, 4, 2, 8, 64, 261, 0);
+    wrong |= check(48, 6, 2, 24, 80, 97, 1);
+    wrong |= check(8, 1, 1, 72, 2 * STRETCH + 16, 33, 0);
+    return wrong;
+}

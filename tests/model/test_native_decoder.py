@@ -1,0 +1,299 @@
+"""The native pass against its slow twin in numpy, bit for bit, and against the torch decoder, within its rounding."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from tests.model.native_twin import Twin, attend, norm, product, quantise, random_decoder, weights
+from tests.model.slot_rows import SlotLine
+from toolkit.errors import EngineError, InputError, UnsupportedError, UsageError
+from toolkit.model.attention import FullAttention
+from toolkit.model.config import RopeScaling
+from toolkit.model.decoder import Decoder, Linear
+from toolkit.model.native.decoder import NativeDecoder, linear
+from toolkit.model.native.library import STRETCH, kernels, library, missing
+from toolkit.model.native.pack import interleave, pack
+from toolkit.model.tiny import tiny_model
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=f"no native path: {missing()}")
+SETS = list(kernels()) if missing() is None else []
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "tied": {"tied": True},
+    "one-head": {"heads": 1, "kv_heads": 1, "head_dim": 16},
+    "biased": {"qkv_bias": True, "o_bias": True},
+    "query-key-norm": {"qk_norm": True, "head_dim": 24},
+    "wide-heads": {"head_dim": 72, "heads": 4},
+    "llama3-rope": {"rope_scaling": RopeScaling(8.0, 1.0, 4.0, 64), "rope_theta": 5000.0},
+    "long-sums": {"intermediate": 2 * STRETCH + 16, "layers": 1},
+}
+
+
+def rows(decoder: NativeDecoder, tokens: torch.Tensor, cuts: list[int] | None = None, order: list[int] | None = None) -> Any:
+    """Logits [T, V] of one sequence, its tokens fed in pieces of `cuts`."""
+    line, parts, at = SlotLine(decoder.config, order or list(range(len(tokens)))), [], 0
+    for count in cuts or [len(tokens)]:
+        positions = torch.arange(at, at + count)
+        parts.append(decoder.forward(tokens[at : at + count], positions, line.grow(count)))
+        at += count
+    return decoder.logits(torch.cat(parts))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_hidden_rows_and_logits_equal_the_slow_twin_bit_for_bit(name: str) -> None:
+    decoder = random_decoder(**SHAPES[name])
+    native, twin = NativeDecoder(decoder), Twin(decoder)
+    tokens = torch.randint(0, 97, (21,), generator=torch.Generator().manual_seed(3))
+    expected = np.stack([twin.hidden(int(token), i) for i, token in enumerate(tokens)])
+    line = SlotLine(decoder.config, list(range(21)))
+    hidden = native.forward(tokens, torch.arange(21), line.grow(21))
+    assert np.array_equal(hidden.numpy(), expected)
+    assert np.array_equal(native.logits(hidden).numpy(), np.stack([twin.logits(row) for row in expected]))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_logits_equal_those_of_torch_over_the_same_int8_weights_within_the_rounding_of_activations(name: str) -> None:
+    decoder = random_decoder(**SHAPES[name])
+    native = NativeDecoder(decoder)
+    for linear_ in (decoder.head, *(each for b in decoder.blocks for each in (b.qkv, b.o, b.gate_up, b.down))):
+        _round(linear_.weight)
+    if not decoder.config.tied:
+        _round(decoder.embedding)
+    tokens = torch.arange(60) % 97
+    expected = decoder.logits(decoder.forward(tokens, torch.arange(60), FullAttention()))
+    assert (rows(native, tokens) - expected).abs().max() < 2e-3 * expected.abs().max()
+
+
+def _round(weight: torch.Tensor) -> None:
+    """A matrix becomes what its int8 form stands for."""
+    W, scale = weights(weight.numpy())
+    weight.copy_(torch.from_numpy(W * scale[:, None]))
+
+
+@pytest.mark.parametrize("name", ["llama", "query-key-norm", "wide-heads", "long-sums"])
+def test_every_kernel_set_and_thread_count_gives_the_same_bits(name: str) -> None:
+    decoder, tokens = random_decoder(**SHAPES[name]), torch.arange(40) * 7 % 97
+    expected = rows(NativeDecoder(decoder, kernels="portable", threads=1), tokens)
+    for kernel_set in SETS:
+        for threads in (1, 2, 3):
+            found = rows(NativeDecoder(decoder, kernels=kernel_set, threads=threads), tokens)
+            assert torch.equal(found, expected), (kernel_set, threads)
+
+
+@pytest.mark.parametrize("kernel_set", SETS)
+def test_every_cut_of_a_prompt_and_every_order_of_slots_gives_the_same_bits(kernel_set: str) -> None:
+    native, tokens = NativeDecoder(random_decoder(), kernels=kernel_set), torch.arange(45) * 11 % 97
+    expected = rows(native, tokens, [1] * 45)
+    for cuts in ([45], [44, 1], [1, 44], [13, 13, 19], [7, 9, 2, 27]):
+        assert torch.equal(rows(native, tokens, cuts), expected)
+    assert torch.equal(rows(native, tokens, [20, 25], list(range(44, -1, -1))), expected)
+
+
+@pytest.mark.parametrize("kernel_set", SETS)
+@pytest.mark.parametrize("inputs", [8, 576, STRETCH, STRETCH + 8, 3 * STRETCH + 40])
+def test_a_product_is_exact_for_every_number_of_rows(kernel_set: str, inputs: int) -> None:
+    generator = torch.Generator().manual_seed(inputs)
+    weight, x = torch.randn(70, inputs, generator=generator), torch.randn(33, inputs, generator=generator)
+    bias = torch.randn(70, generator=generator)
+    packed = pack(weight, bias)
+    expected = np.stack([product(row, Linear(weight, bias)) for row in x.numpy()])
+    for count in range(1, 34):
+        found = linear(packed, x[:count], kernels()[kernel_set], threads=1 + count % 2)
+        assert np.array_equal(found.numpy(), expected[:count]), count
+
+
+@pytest.mark.parametrize("kernel_set", SETS)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_largest_possible_sum_does_not_overflow(kernel_set: str, sign: float) -> None:
+    for inputs in (STRETCH, STRETCH + 8, 5 * STRETCH):
+        packed = pack(torch.ones(32, inputs))
+        found = linear(packed, torch.full((2, inputs), sign), kernels()[kernel_set])
+        scale = np.float32(1 / np.float32(8191)) * (np.float32(1) / np.float32(127))
+        assert found.unique().tolist() == [float(np.float32(sign * 127 * 8191 * inputs) * scale)]
+
+
+@pytest.mark.parametrize("kernel_set", SETS)
+def test_norm_quantise_and_attention_equal_their_twins_bit_for_bit(kernel_set: str) -> None:
+    index, lib, rng = kernels()[kernel_set], library(), np.random.default_rng(5)
+
+    def floats(*shape: int) -> NDArray[np.float32]:
+        return rng.standard_normal(shape, np.float32)
+
+    for n in (8, 40, 576):
+        x, weight, y, X = floats(n), floats(n), np.empty(n, np.float32), np.empty(n, np.int16)
+        lib.native_norm(index, x.ctypes.data, weight.ctypes.data, n, 1e-5, y.ctypes.data)
+        assert np.array_equal(y, norm(x, weight, 1e-5))
+        scale = lib.native_quantise(index, x.ctypes.data, n, X.ctypes.data)
+        expected, expected_scale = quantise(x)
+        assert np.array_equal(X, expected) and scale == expected_scale and np.abs(X).max() == 8191
+    for width, seen in ((8, 1), (64, 7), (64, 8), (72, 30)):
+        q, keys, values = floats(3, width) * 4, floats(40, width), floats(40, width)
+        slots = rng.permutation(40)[:seen].astype(np.int32)
+        scores, out = np.empty(3 * (seen + 8), np.float32), np.empty((3, width), np.float32)
+        lib.native_attend(
+            index, q.ctypes.data, 3, width, keys.ctypes.data, values.ctypes.data, slots.ctypes.data, seen,
+            scores.ctypes.data, out.ctypes.data,
+        )  # fmt: skip
+        assert np.array_equal(out, np.stack([attend(row, keys[slots], values[slots]) for row in q]))
+
+
+@pytest.mark.parametrize("kernel_set", SETS)
+def test_a_row_of_zeros_is_zero_and_a_row_that_is_not_finite_is_not_hidden(kernel_set: str) -> None:
+    x = torch.ones(4, 64)
+    x[0], x[1, 5], x[2, 63] = 0.0, torch.nan, torch.inf
+    found = linear(pack(torch.ones(32, 64)), x, kernels()[kernel_set])
+    assert (found[0] == 0).all() and found[1:3].isnan().all() and torch.allclose(found[3], torch.tensor(64.0))
+
+
+def test_packed_weights_are_within_half_a_step_and_lie_as_the_header_says() -> None:
+    weight = torch.randn(70, 48, generator=torch.Generator().manual_seed(1))
+    weight[3] = 0.0
+    packed = pack(weight)
+    W, scale = weights(weight.numpy())
+    assert packed.tiles.shape == (3, 24, 32, 2) and np.array_equal(packed.scale[:70].numpy(), scale)
+    for n, k in ((0, 0), (31, 47), (32, 1), (69, 30), (3, 5)):
+        assert packed.tiles[n // 32, k // 2, n % 32, k % 2] == W[n, k]
+    assert (packed.tiles[2, :, 6:] == 0).all() and (packed.scale[70:] == 0).all()
+    assert (torch.from_numpy(W * scale[:, None]) - weight).abs().max() <= weight.abs().max() / 254 * 1.001
+
+
+def test_gate_and_up_rows_share_tiles() -> None:
+    mixed = interleave(torch.arange(64.0)[:, None].repeat(1, 8))[:, 0]
+    assert mixed.tolist() == [*range(16), *range(32, 48), *range(16, 32), *range(48, 64)]
+
+
+def test_threads_may_use_one_decoder_together() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    native = NativeDecoder(random_decoder(), threads=2)
+    lines = [(torch.arange(30) * step) % 97 for step in range(1, 9)]
+    alone = [rows(native, line) for line in lines]
+    with ThreadPoolExecutor(4) as pool:
+        assert all(map(torch.equal, pool.map(lambda line: rows(native, line), lines), alone))
+
+
+def test_a_pass_of_no_rows_and_logits_of_none_are_empty() -> None:
+    native = NativeDecoder(random_decoder())
+    line = SlotLine(native.config, [0, 1])
+    assert native.forward(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64), line.grow(0)).shape == (0, 48)
+    assert native.logits(torch.empty(0, 48)).shape == (0, 97)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tokens": torch.tensor([1, 97])}, "tokens runs from 1 to 97"),
+        ({"tokens": torch.tensor([-1, 2])}, "tokens runs from -1"),
+        ({"tokens": torch.tensor([1, 2], dtype=torch.int32)}, "tokens must be 2 contiguous int64"),
+        ({"positions": torch.tensor([0, 128])}, "positions runs from 0 to 128"),
+        ({"positions": torch.tensor([0])}, "positions must be 2"),
+        ({"own": np.array([0, 8])}, "own runs from 0 to 8"),
+        ({"own": np.array([0, 1], np.int32)}, "own must be contiguous int64"),
+        ({"slots": np.array([0, -1], np.int32)}, "slots runs from -1"),
+        ({"seen": np.array([0, 1])}, "seen runs from 0"),
+        ({"seen": np.array([1, 2]), "first": np.array([0, 1])}, r"first \+ seen runs from 1 to 3"),
+        ({"first": np.array([0, 2])}, "first runs from 0 to 2"),
+        ({"keys": torch.zeros(2, 2, 8, 16)[..., ::2]}, "keys .* must be contiguous"),
+        ({"values": torch.zeros(2, 2, 8, 4)}, "values"),
+        ({"values": torch.zeros(2, 2, 8, 8, dtype=torch.float64)}, "values .*float64"),
+    ],
+)
+def test_an_index_or_tensor_that_would_lead_the_kernels_astray_is_refused(change: dict[str, Any], words: str) -> None:
+    native = NativeDecoder(random_decoder())
+    line = SlotLine(native.config, list(range(8))).grow(2)
+    given = {"tokens": torch.tensor([1, 2]), "positions": torch.tensor([0, 1])}
+    for name, value in change.items():
+        if name in given:
+            given[name] = value
+        else:
+            setattr(line, name, value)
+    with pytest.raises(EngineError, match=words):
+        native.forward(given["tokens"], given["positions"], line)
+
+
+def test_hidden_rows_of_another_width_or_dtype_are_refused() -> None:
+    native = NativeDecoder(random_decoder())
+    for wrong in (torch.zeros(2, 47), torch.zeros(48), torch.zeros(2, 48, dtype=torch.float64)):
+        with pytest.raises(EngineError, match="must be float32"):
+            native.logits(wrong)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "words"),
+    [
+        (lambda: random_decoder(head_dim=12), "head_dim = 12 is no multiple of 8"),
+        (lambda: random_decoder(intermediate=72), "intermediate = 72 is no multiple of 16"),
+        (lambda: random_decoder(hidden_size=20), "hidden_size = 20"),
+        (lambda: tiny_model(dtype=torch.bfloat16), "bfloat16"),
+        (lambda: random_decoder(context=1 << 23), "context of 8388608"),
+    ],
+)
+def test_a_model_the_kernels_do_not_take_is_refused_by_name(decoder: Any, words: str) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        NativeDecoder(decoder())
+
+
+def test_options_and_weights_that_are_not_allowed_are_refused_by_name() -> None:
+    with pytest.raises(UsageError, match=r"kernels = 'sse9' is not allowed: .*portable"):
+        NativeDecoder(random_decoder(), kernels="sse9")
+    with pytest.raises(UsageError, match="threads = 0"):
+        NativeDecoder(random_decoder(), threads=0)
+    broken = random_decoder()
+    broken.blocks[0].o.weight[3, 3] = torch.nan
+    with pytest.raises(InputError, match="not finite"):
+        NativeDecoder(broken)
+
+
+def test_the_kernel_set_in_use_can_be_printed_and_is_the_first_of_those_that_run_here() -> None:
+    decoder: Decoder = random_decoder()
+    assert NativeDecoder(decoder).kernels == SETS[0] and SETS[-1] == "portable"
+    assert [NativeDecoder(decoder, kernels=name).kernels for name in SETS] == SETS
+
+
+def test_packed_weights_take_about_a_byte_each() -> None:
+    native = NativeDecoder(random_decoder(hidden_size=512, intermediate=1024, tied=True))
+    count = sum(tensor.numel() for tensor in _weights(random_decoder(hidden_size=512, intermediate=1024, tied=True)))
+    assert count <= native.nbytes <= 1.2 * count
+
+
+def _weights(decoder: Decoder) -> list[torch.Tensor]:
+    blocks = [each.weight for block in decoder.blocks for each in (block.qkv, block.o, block.gate_up, block.down)]
+    return [decoder.head.weight, *blocks]
+
+
+def test_one_openmp_runtime_serves_torch_and_the_kernels() -> None:
+    library()
+    torch.ones(100_000).sum()
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    loaded = {line.split()[-1] for line in maps if any(name in line for name in ("libgomp", "libomp", "libiomp"))}
+    assert len(loaded) == 1
+
+
+def test_idle_threads_do_not_spin_long_unless_the_user_says_so() -> None:
+    show = "import os, toolkit.engine; print(os.environ['GOMP_SPINCOUNT'])"
+    clean = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    for given, expected in (({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7")):
+        run = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, env=clean | given, check=True)
+        assert run.stdout.strip() == expected
+
+
+def test_a_build_without_the_compiled_part_says_so_and_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    from toolkit.model.native import library as module
+
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    module.library.cache_clear()
+    try:
+        assert "not compiled" in (missing() or "")
+        with pytest.raises(UnsupportedError, match="gcc"):
+            NativeDecoder(random_decoder())
+    finally:
+        module.library.cache_clear()

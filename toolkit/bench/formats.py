@@ -1,0 +1,153 @@
+"""Formats: what int8 weights and 14-bit activations cost in quality, next to float32 of the same model.
+
+In: a model, a text file or none.   Out: per set of tokens both perplexities, top-1 agreement and KL divergence, as one dict.
+Knows nothing about: speed, tasks (bench quality measures those).
+Invariants: both formats score the same tokens; the verdict is HOLD where int8 costs more than 1 % of float32's perplexity.
+The sets: "text" is documentation that every machine has (docstrings of the standard library, or the file given), "chat"
+is what the float32 model itself answers to a few questions, greedily.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from toolkit.contracts import Tokenizer
+from toolkit.engine.forward import Feed, Forward
+from toolkit.engine.sequence import Sequence
+from toolkit.errors import InputError
+from toolkit.model.decoder import Decoder
+from toolkit.model.native.decoder import NativeDecoder
+
+MOST = 1.01  # int8 perplexity over float32's
+PIECE = 256  # tokens scored in one pass, each piece from an empty context
+ANSWER = 96  # tokens of an answer
+MODULES = ("argparse", "decimal", "statistics", "typing", "random", "dis", "heapq", "datetime", "string", "fractions", "locale")
+QUESTIONS = (
+    "What is the difference between a list and a tuple in Python?",
+    "Write a short story about a lighthouse.",
+    "How do I make a cup of tea?",
+    "Summarise why the sky is blue in two sentences.",
+    "Give me three tips for learning a language.",
+    "What happened in the year 1969?",
+    "Explain recursion to a child.",
+    "Write an email that asks for a day off.",
+)
+
+
+class Piece(NamedTuple):
+    """Tokens of which those from `first` on are scored."""
+
+    ids: list[int]
+    first: int
+
+
+def run(model: str = "smollm2", *, text: Path | None = None, console: Console | None = None) -> dict[str, Any]:
+    """{verdict, kernels, text: {...}, chat: {...}}; each set {tokens, float32, int8, ratio, top1, kl}."""
+    from toolkit.model.store import resolve
+    from toolkit.model.weights import load_model
+    from toolkit.text.tokenizer import load_tokenizer
+
+    folder = resolve(model)
+    decoder, tokenizer = load_model(folder), load_tokenizer(folder)
+    return compare(decoder, tokenizer, _documentation() if text is None else _read(text), console)
+
+
+def compare(decoder: Decoder, tokenizer: Tokenizer, text: str, console: Console | None = None) -> dict[str, Any]:
+    """The same for a decoder in hand."""
+    native = NativeDecoder(decoder)
+    exact, rounded = (_forward(each, tokenizer) for each in (decoder, native))
+    sets = {"text": list(_pieces(tokenizer.encode(text))), "chat": [_answer(exact, tokenizer, each) for each in QUESTIONS]}
+    found: dict[str, Any] = {name: _measure(exact, rounded, pieces) for name, pieces in sets.items()}
+    if console is not None:
+        console.print(_table(found))
+    worst = max(each["ratio"] for each in found.values())
+    return {"verdict": "PASS" if worst <= MOST else "HOLD", "kernels": native.kernels} | found
+
+
+def _measure(exact: Forward, rounded: Forward, pieces: list[Piece]) -> dict[str, Any]:
+    tokens, agree = 0, 0
+    loss, other, divergence = 0.0, 0.0, 0.0
+    for piece in pieces:
+        p, q = (torch.log_softmax(_logits(each, piece), -1) for each in (exact, rounded))
+        target = torch.tensor(piece.ids[piece.first :])[:, None]
+        tokens += len(target)
+        loss -= float(p.gather(1, target).double().sum())
+        other -= float(q.gather(1, target).double().sum())
+        agree += int((p.argmax(-1) == q.argmax(-1)).sum())
+        divergence += float((p.exp() * (p - q)).sum(dtype=torch.float64))
+    first, second = math.exp(loss / tokens), math.exp(other / tokens)
+    return {
+        "tokens": tokens, "float32": first, "int8": second, "ratio": second / first, "top1": agree / tokens,
+        "kl": divergence / tokens,
+    }  # fmt: skip
+
+
+def _logits(forward: Forward, piece: Piece) -> Tensor:
+    """[scored, V]: row i predicts token first + i."""
+    sequence = Sequence(piece.ids[:-1], forward.table())
+    (rows,) = forward([Feed(sequence, len(piece.ids) - 1, len(piece.ids) - piece.first)])
+    sequence.release()
+    return rows
+
+
+def _answer(forward: Forward, tokenizer: Tokenizer, question: str) -> Piece:
+    """A question and the greedy answer to it, up to its end token."""
+    prompt = tokenizer.chat([{"role": "user", "content": question}])
+    sequence = Sequence(prompt, forward.table())
+    while len(sequence.generated) < ANSWER and not set(sequence.generated) & set(tokenizer.eos_ids):
+        (row,) = forward([Feed(sequence, sequence.pending, 1)])
+        sequence.advance([int(row[0].argmax())])
+    sequence.release()
+    return Piece(sequence.tokens, len(prompt))
+
+
+def _forward(decoder: Decoder | NativeDecoder, tokenizer: Tokenizer) -> Forward:
+    return Forward(
+        decoder, vocab_size=min(tokenizer.vocab_size, decoder.config.vocab_size), kv_blocks=2 * PIECE // 16, block_size=16,
+        device=decoder.device, prefix_cache=False,
+    )  # fmt: skip
+
+
+def _pieces(ids: list[int]) -> Iterator[Piece]:
+    for start in range(0, len(ids) - 1, PIECE):
+        yield Piece(ids[start : start + PIECE + 1], 1)
+
+
+def _documentation() -> str:
+    """Module docstrings of the standard library, read without importing."""
+    texts = []
+    for name in MODULES:
+        spec = find_spec(name)
+        if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
+            texts.append(ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or "")
+    return "\n\n".join(texts)
+
+
+def _read(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a readable UTF-8 text: {error}") from error
+    if not text.strip():
+        raise InputError(f"{path} holds no text to score")
+    return text
+
+
+def _table(found: dict[str, Any]) -> Table:
+    table = Table("set", "tokens", "float32 perplexity", "int8 perplexity", "ratio", "top-1 agreement", "KL, nats")
+    for name, each in found.items():
+        table.add_row(
+            name, str(each["tokens"]), f"{each['float32']:.3f}", f"{each['int8']:.3f}", f"{each['ratio']:.4f}",
+            f"{each['top1']:.3f}", f"{each['kl']:.4f}",
+        )  # fmt: skip
+    return table

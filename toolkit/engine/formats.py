@@ -1,0 +1,43 @@
+"""Formats: in which numbers the embedded engine computes, "auto", "int8" (native) or "float32" (torch).
+
+In: a torch decoder as loaded and the option.   Out: the decoder that runs.
+Knows nothing about: files, passes. Only "auto" may fall back, and says so once.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+
+import torch
+
+from toolkit.errors import UnsupportedError, UsageError
+from toolkit.model.decoder import Decoder
+from toolkit.model.native.decoder import NativeDecoder, refusal
+from toolkit.model.native.library import missing
+
+FORMATS = ("auto", "int8", "float32")
+
+
+def formatted(decoder: Decoder, name: str) -> Decoder | NativeDecoder:
+    """The decoder in that format. "auto" is int8 where the native path runs this model, else the decoder itself."""
+    if name not in FORMATS:
+        raise UsageError(f"format = {name!r} is not allowed: {', '.join(FORMATS)}")
+    if name == "int8":
+        return NativeDecoder(decoder)
+    if name == "float32":
+        if decoder.dtype != torch.float32:
+            raise UnsupportedError(f'format="float32" contradicts dtype {decoder.dtype}', hint='format="auto"')
+        return decoder
+    if decoder.device.type != "cpu" or decoder.dtype != torch.float32:  # asked for: nothing to tell
+        return decoder
+    why = refusal(decoder.config, decoder.device, decoder.dtype) or missing()
+    if why is None:
+        return NativeDecoder(decoder)
+    _tell(why)
+    return decoder
+
+
+@cache
+def _tell(why: str) -> None:
+    logging.getLogger(__name__).warning("running float32 in torch, several times slower than native int8: %s", why)

@@ -1,0 +1,125 @@
+"""Library: the compiled part, found, loaded once and described to ctypes.
+
+In: nothing.   Out: functions of native.h, the kernel sets that this processor can run.
+Knows nothing about: models, tensors.
+Invariants: torch is loaded first, so that both share one OpenMP runtime; a library of another version is refused.
+Source: native.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_int32, c_int64, c_void_p
+from functools import cache
+from importlib.util import find_spec
+
+import torch  # noqa: F401 - its libgomp must be the first and only one
+
+from toolkit.errors import UnsupportedError, UsageError
+
+VERSION = 1
+TILE, LANES, LIMIT, STRETCH = 32, 8, 8191, 2048  # as in native.h
+
+
+class CLinear(Structure):
+    """`linear` of native.h."""
+
+    _fields_ = (("tiles", c_void_p), ("scale", c_void_p), ("bias", c_void_p), ("outputs", c_int64), ("inputs", c_int64))
+
+
+class CLayer(Structure):
+    """`layer` of native.h."""
+
+    _fields_ = (
+        *((name, CLinear) for name in ("qkv", "o", "gate_up", "down")),
+        *((name, c_void_p) for name in ("attention_norm", "mlp_norm", "q_norm", "k_norm")),
+    )
+
+
+class CModel(Structure):
+    """`model` of native.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("hidden", "layers", "heads", "kv_heads", "head_dim", "intermediate")),
+        ("epsilon", c_float),
+        ("kernels", c_int32),
+        ("layer", POINTER(CLayer)),
+        ("norm", c_void_p),
+        ("head", CLinear),
+        ("embedding", CLinear),
+        ("cos", c_void_p),
+        ("sin", c_void_p),
+    )
+
+
+class CPass(Structure):
+    """`pass` of native.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("rows", "threads", "slots_all", "longest")),
+        *((name, c_void_p) for name in ("tokens", "positions", "own", "first", "seen", "slots")),
+        *((name, c_void_p) for name in ("keys", "values", "hidden", "space")),
+    )
+
+
+_SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
+    "native_version": (c_int, ()),
+    "native_kernels": (c_int, ()),
+    "native_kernel_name": (c_char_p, (c_int,)),
+    "native_kernel_usable": (c_int, (c_int,)),
+    "native_space": (c_int64, (POINTER(CModel), c_int64, c_int64, c_int64)),
+    "native_forward": (None, (POINTER(CModel), POINTER(CPass))),
+    "native_linear_space": (c_int64, (POINTER(CLinear), c_int64)),
+    "native_linear": (None, (POINTER(CLinear), c_int, c_void_p, c_int64, c_int64, c_void_p, c_void_p)),
+    "native_pack": (None, (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p)),
+    "native_norm": (None, (c_int, c_void_p, c_void_p, c_int64, c_float, c_void_p)),
+    "native_quantise": (c_float, (c_int, c_void_p, c_int64, c_void_p)),
+    "native_attend": (None, (c_int, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_void_p)),
+}
+
+
+def missing() -> str | None:
+    """Why the native path cannot be used here, None where it can."""
+    try:
+        library()
+    except UnsupportedError as error:
+        return str(error)
+    return None
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The compiled part. UnsupportedError where it was not built, or not from these sources."""
+    spec = find_spec("toolkit.model.native._native")
+    if spec is None or spec.origin is None:
+        raise UnsupportedError(
+            "the native CPU path was not compiled when sgl-toolkit was installed",
+            hint="install gcc (with OpenMP) and reinstall sgl-toolkit",
+        )
+    try:
+        loaded = ctypes.CDLL(spec.origin)
+        version = loaded.native_version()
+    except (OSError, AttributeError) as error:
+        raise UnsupportedError(f"{spec.origin} cannot be loaded: {error}", hint="reinstall sgl-toolkit") from error
+    if version != VERSION:
+        raise UnsupportedError(f"{spec.origin} has version {version}, {VERSION} is needed", hint="reinstall sgl-toolkit")
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = result, arguments
+    return loaded
+
+
+@cache
+def kernels() -> dict[str, int]:
+    """Name -> index of the kernel sets that this processor can run, the fastest first; "portable" is always the last."""
+    lib = library()
+    usable = [index for index in range(lib.native_kernels()) if lib.native_kernel_usable(index)]
+    return {lib.native_kernel_name(index).decode(): index for index in usable}
+
+
+def kernel_index(name: str | None) -> int:
+    """Index of a kernel set, None for the fastest. UsageError for one that is not there."""
+    known = kernels()
+    if name is not None and name not in known:
+        raise UsageError(f"kernels = {name!r} is not allowed: this processor and build have {', '.join(known)}")
+    return known[name] if name is not None else next(iter(known.values()))

@@ -1,0 +1,125 @@
+/* The native pass: a Llama-like decoder over ragged rows, int8 weights, 14-bit activations, exact integer sums.
+ *
+ * One matrix product, out[m][n] = sum_k x[m][k] * w[n][k], is computed as
+ *
+ *     w[n][k] ~ ws[n] * W[n][k]       W int8,  |W| <= 127,   ws[n] = max_k |w[n][k]| / 127      (once, at load)
+ *     x[m][k] ~ xs[m] * X[m][k]       X int16, |X| <= 8191,  xs[m] = max_k |x[m][k]| / 8191     (for every row)
+ *     out[m][n] = (float)(sum_k X[m][k] * W[n][k]) * (xs[m] * ws[n]) (+ bias[n])
+ *
+ * The sum is exact: stretches of at most STRETCH inputs in int32 (STRETCH * 127 * 8191 < 2^31), stretches in int64. So its
+ * value depends neither on the order of summation nor on the instruction set, and a row's result depends on no other row.
+ * What is not exact (norms, softmax, the sums of attention) is written with eight lanes and one fixed order, without fused
+ * multiply-adds, so the same holds for the whole pass: for one sequence, every bit of its hidden rows and logits is the same
+ * alone, in a batch, after another chunking of its prompt, for any number of threads and for every kernel set.
+ *
+ * Weight layout ("tiles"). 32 outputs are one tile; inputs go in pairs, so 32 outputs x 2 inputs are one cache line:
+ *
+ *     tile[n / 32][k / 2][n % 32][k % 2]                          int8
+ *
+ * A register of int16 pairs times one broadcast pair of activations gives one int32 lane for each output, without horizontal
+ * sums. A widened line is used for several rows before the next one is loaded: rows are taken in groups of at most
+ * kernels.rows, and the activations of a group lie side by side, X[pair][row in group][2].
+ *
+ * Threads: one OpenMP region a pass, inside which they take work items from a counter and meet at barriers that spin briefly
+ * and then yield. How long OpenMP's idle threads spin after a pass is libgomp's GOMP_SPINCOUNT. Knows nothing about: tokens
+ * as text, blocks, sequences: a row has a list of cache slots and attends to the first `seen` of them. Everything that comes
+ * in was checked by the caller (decoder.py): nothing is checked here.
+ */
+#ifndef TOOLKIT_NATIVE_H
+#define TOOLKIT_NATIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MOST_ROWS = 12 }; /* no kernel set takes larger groups */
+enum { LANES = 8, TILE = 32, LIMIT = 8191, STRETCH = 2048 };
+enum { AHEAD = 3072 }; /* bytes of weights that are prefetched: a page and memory's latency, less what hardware does itself */
+
+/* out x in weights as tiles; outputs are padded with zeros to a multiple of TILE, inputs is a multiple of LANES. */
+typedef struct {
+    const int8_t *tiles;
+    const float *scale; /* [outputs] */
+    const float *bias;  /* [outputs] or NULL */
+    int64_t outputs, inputs;
+} linear;
+
+/* One layer. In gate_up every tile holds 16 gates and the 16 ups that belong to them. */
+typedef struct {
+    linear qkv, o, gate_up, down;
+    const float *attention_norm, *mlp_norm; /* [hidden] */
+    const float *q_norm, *k_norm;           /* [head_dim] or NULL */
+} layer;
+
+typedef struct {
+    int64_t hidden, layers, heads, kv_heads, head_dim, intermediate;
+    float epsilon;
+    int32_t kernels; /* index into the table of kernel sets */
+    const layer *layer;
+    const float *norm;      /* [hidden] */
+    linear head;            /* vocabulary x hidden */
+    linear embedding;       /* vocabulary x hidden; the head itself where tied */
+    const float *cos, *sin; /* [context][head_dim / 2] */
+} model;
+
+/* One pass over `rows` rows. Row r attends to slots[first[r]] ... slots[first[r] + seen[r] - 1], its own slot last. */
+typedef struct {
+    int64_t rows, threads, slots_all, longest; /* cache slots of a layer and head; most slots any row sees */
+    const int64_t *tokens, *positions, *own;   /* [rows]; own: the slot that takes the row's key and value */
+    const int64_t *first, *seen;               /* [rows] */
+    const int32_t *slots;
+    float *keys, *values; /* [layers][kv_heads][slots_all][head_dim] */
+    float *hidden;        /* out: [rows][hidden], after the final norm */
+    void *space;          /* native_space(...) bytes, on a cache line */
+} pass;
+
+/* One instruction set's versions of everything that takes time. All sets give the same bits. */
+typedef struct {
+    const char *name;
+    int rows; /* most rows that `products` takes at once */
+    int (*usable)(void);
+    /* sums[r][n] = sum over `pairs` pairs of one tile with X[pair][rows][2], exact for at most STRETCH inputs */
+    void (*products)(const int8_t *tile, int64_t pairs, const int16_t *X, int rows, int32_t *sums);
+    /* y = x / rms(x) * weight; x and y may be the same */
+    void (*norm)(const float *x, const float *weight, int64_t n, float epsilon, float *y);
+    /* X[pair][rows][2] of one of `rows` rows, and its scale, see above; the scale of a row that is not finite is NaN */
+    float (*quantise)(const float *x, int64_t n, int64_t rows, int16_t *X);
+    /* `sums` below are those of `products`, rounded to float. out[r][n] = sums * (xs[r] * ws[n]) + bias[n] (or NULL), or added to out */
+    void (*store)(const float *sums, int rows, const float *xs, const float *ws, const float *bias, float *out, int64_t stride);
+    void (*add)(const float *sums, int rows, const float *xs, const float *ws, const float *bias, float *out, int64_t stride);
+    /* out[r][0..15] = silu(gate) * up of one tile */
+    void (*gate)(const float *sums, int rows, const float *xs, const float *ws, float *out, int64_t stride);
+    /* rotate one head in place */
+    void (*rotate)(float *head, const float *cos, const float *sin, int64_t half);
+    /* `group` query heads q [group][width] that share the keys and values at `slots` -> out [group][width] */
+    void (*attend)(const float *q, int64_t group, int64_t width, const float *keys, const float *values, const int32_t *slots,
+                   int64_t seen, float *scores, float *out);
+} kernels;
+
+extern const kernels kernels_portable;
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define TOOLKIT_X86 1
+extern const kernels kernels_avx2, kernels_avx512, kernels_avx512_vnni;
+#endif
+#if defined(__aarch64__)
+extern const kernels kernels_neon;
+#endif
+
+/* Exported. */
+int native_version(void);                 /* raised whenever a structure above changes */
+int native_kernels(void);                 /* how many kernel sets this build has, best first */
+const char *native_kernel_name(int index);
+int native_kernel_usable(int index);      /* by this processor */
+int64_t native_space(const model *m, int64_t rows, int64_t longest, int64_t threads);
+void native_forward(const model *m, const pass *p);
+/* out [rows][outputs padded to TILE] of x [rows][inputs], by kernel set `index`; space as for native_space */
+int64_t native_linear_space(const linear *w, int64_t rows);
+void native_linear(const linear *w, int index, const float *x, int64_t rows, int64_t threads, float *out, void *space);
+/* tiles and scale (both zero before, outputs padded) of a finite weight [outputs][inputs] */
+void native_pack(const float *weight, int64_t outputs, int64_t inputs, int64_t threads, int8_t *tiles, float *scale);
+/* one row at a time, for the tests of the parts */
+void native_norm(int index, const float *x, const float *weight, int64_t n, float epsilon, float *y);
+float native_quantise(int index, const float *x, int64_t n, int16_t *X);
+void native_attend(int index, const float *q, int64_t group, int64_t width, const float *keys, const float *values,
+                   const int32_t *slots, int64_t seen, float *scores, float *out);
+
+#endif

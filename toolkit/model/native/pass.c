@@ -1,0 +1,339 @@
+/* The pass: which kernel runs on what, in which order, shared between threads how. See native.h for what is computed. */
+#include "native.h"
+
+#include <math.h>
+#include <omp.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+static const kernels *const TABLE[] = {
+#ifdef TOOLKIT_X86
+    &kernels_avx512_vnni,
+    &kernels_avx512,
+    &kernels_avx2,
+#endif
+#if defined(__aarch64__)
+    &kernels_neon,
+#endif
+    &kernels_portable,
+};
+
+int native_version(void) { return 1; }
+int native_kernels(void) { return (int)(sizeof TABLE / sizeof *TABLE); }
+const char *native_kernel_name(int index) { return TABLE[index]->name; }
+int native_kernel_usable(int index) { return TABLE[index]->usable(); }
+
+/* ---- threads ------------------------------------------------------------------------------------------------------- */
+
+/* Threads take work items from `next` and meet at barriers; the last to arrive sets `next` back. */
+enum { LINE = 64, SPINS = 2000 }; /* bytes of a cache line; looks at a barrier before other processes are let run */
+
+typedef struct {
+    _Alignas(LINE) atomic_long next;
+    _Alignas(LINE) atomic_int arrived;
+    _Alignas(LINE) atomic_int meetings;
+} team;
+
+static void relax(int spins) {
+    if (spins >= SPINS) sched_yield();
+#if defined(__x86_64__)
+    else __builtin_ia32_pause();
+#endif
+}
+
+static void meet(team *t, int size) {
+    int meeting = atomic_load_explicit(&t->meetings, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&t->arrived, 1, memory_order_acq_rel) == size - 1) {
+        atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
+        atomic_store_explicit(&t->next, 0, memory_order_relaxed);
+        atomic_store_explicit(&t->meetings, meeting + 1, memory_order_release);
+        return;
+    }
+    for (int spins = 0; atomic_load_explicit(&t->meetings, memory_order_acquire) == meeting; spins += spins < SPINS) relax(spins);
+}
+
+typedef void work(const void *task, team *t, int thread, int size);
+
+/* Do the work with `threads` threads of OpenMP's pool, which torch uses too. */
+static void together(int64_t threads, work *work, const void *task, team *t) {
+    memset(t, 0, sizeof *t);
+#pragma omp parallel num_threads((int)threads)
+    work(task, t, omp_get_thread_num(), omp_get_num_threads());
+}
+
+static int64_t take(team *t) { return atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed); }
+
+#define SHARED(item, count) for (int64_t item = take(t); item < (count); item = take(t))
+
+/* ---- memory of a pass ---------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    team *team;
+    float *x, *qkv, *attended, *act; /* [rows][stride]: residual rows, projections, their attention, gated activations */
+    float *scales;                   /* [rows], of X */
+    int16_t *X;                      /* the rows as integers, in groups */
+    float *row, *scores;             /* of each thread: one row, scores of one group of heads */
+    int64_t x_stride, qkv_stride, attended_stride, act_stride, X_stride, row_stride, scores_stride;
+} space;
+
+static int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* The next `bytes` of the space; base NULL only counts. */
+static void *carve(char *base, int64_t *used, int64_t bytes) {
+    char *place = base ? base + *used : NULL;
+    *used += up(bytes, LINE);
+    return place;
+}
+
+static int64_t lay_out(const model *m, int64_t rows, int64_t longest, int64_t threads, char *base, space *s) {
+    int64_t used = 0, group = m->heads / m->kv_heads;
+    s->x_stride = up(m->hidden, TILE);
+    s->qkv_stride = up((m->heads + 2 * m->kv_heads) * m->head_dim, TILE);
+    s->attended_stride = m->heads * m->head_dim;
+    s->act_stride = m->intermediate;
+    s->X_stride = most(most(m->hidden, m->intermediate), s->attended_stride);
+    s->row_stride = up(m->hidden, LINE);
+    s->scores_stride = up(group * up(longest, LANES), LINE);
+    s->team = carve(base, &used, sizeof *s->team);
+    s->x = carve(base, &used, rows * s->x_stride * 4);
+    s->qkv = carve(base, &used, rows * s->qkv_stride * 4);
+    s->attended = carve(base, &used, rows * s->attended_stride * 4);
+    s->act = carve(base, &used, rows * s->act_stride * 4);
+    s->scales = carve(base, &used, rows * 4);
+    s->X = carve(base, &used, rows * s->X_stride * 2);
+    s->row = carve(base, &used, threads * s->row_stride * 4);
+    s->scores = carve(base, &used, threads * s->scores_stride * 4);
+    return used;
+}
+
+int64_t native_space(const model *m, int64_t rows, int64_t longest, int64_t threads) {
+    space s;
+    return lay_out(m, rows, longest, threads, NULL, &s);
+}
+
+/* ---- products ------------------------------------------------------------------------------------------------------ */
+
+/* Rows in groups of nearly equal size: group g has rows first(g) ... first(g + 1) - 1. */
+static int64_t groups(const kernels *k, int64_t rows) { return (rows + k->rows - 1) / k->rows; }
+static int64_t first(const kernels *k, int64_t rows, int64_t g) { return rows * g / groups(k, rows); }
+
+/* Quantise row r of `rows` into its place in X [groups][inputs / 2][rows of the group][2]. */
+static void quantise_row(const kernels *k, const float *x, int64_t inputs, int64_t r, int64_t rows, int16_t *X, float *scales) {
+    int64_t g = ((r + 1) * groups(k, rows) - 1) / rows, from = first(k, rows, g);
+    scales[r] = k->quantise(x, inputs, first(k, rows, g + 1) - from, X + from * inputs + 2 * (r - from));
+}
+
+/* The sums of one tile for some rows, rounded to float once, however many stretches they have. */
+static void tile_sums(const kernels *k, const int8_t *tile, int64_t inputs, const int16_t *X, int rows, float *sums) {
+    int32_t part[MOST_ROWS * TILE];
+    if (inputs <= STRETCH) {
+        k->products(tile, inputs / 2, X, rows, part);
+        for (int i = 0; i < rows * TILE; i++) sums[i] = (float)part[i];
+        return;
+    }
+    int64_t whole[MOST_ROWS * TILE] = {0};
+    for (int64_t from = 0; from < inputs; from += STRETCH) {
+        int64_t count = inputs - from < STRETCH ? inputs - from : STRETCH;
+        k->products(tile + from * TILE, count / 2, X + from * rows, rows, part);
+        for (int i = 0; i < rows * TILE; i++) whole[i] += part[i];
+    }
+    for (int i = 0; i < rows * TILE; i++) sums[i] = (float)whole[i];
+}
+
+typedef enum { STORE, ADD, GATE } ending;
+
+/* This thread's share of out = X w: whole tiles, each for all rows, as many rows at a time as the kernel set takes. */
+static void product(const kernels *k, const linear *w, const int16_t *X, const float *scales, int64_t rows, ending how,
+                    float *out, int64_t stride, team *t) {
+    int64_t tiles = up(w->outputs, TILE) / TILE;
+    SHARED(tile, tiles) {
+        const float *ws = w->scale + tile * TILE, *bias = w->bias ? w->bias + tile * TILE : NULL;
+        for (int64_t g = 0; g < groups(k, rows); g++) {
+            int64_t r = first(k, rows, g);
+            int count = (int)(first(k, rows, g + 1) - r);
+            float sums[MOST_ROWS * TILE];
+            tile_sums(k, w->tiles + tile * TILE * w->inputs, w->inputs, X + r * w->inputs, count, sums);
+            if (how == STORE) k->store(sums, count, scales + r, ws, bias, out + r * stride + tile * TILE, stride);
+            if (how == ADD) k->add(sums, count, scales + r, ws, bias, out + r * stride + tile * TILE, stride);
+            if (how == GATE) k->gate(sums, count, scales + r, ws, out + r * stride + tile * TILE / 2, stride);
+        }
+    }
+}
+
+/* ---- stages of a pass, each shared by all threads ------------------------------------------------------------------ */
+
+static void embed(const model *m, const pass *p, const space *s) {
+    team *t = s->team;
+    const linear *w = &m->embedding;
+    SHARED(r, p->rows) {
+        int64_t token = p->tokens[r], at = token % TILE;
+        const int8_t *tile = w->tiles + token / TILE * TILE * w->inputs;
+        float *x = s->x + r * s->x_stride;
+        memset(x, 0, (size_t)s->x_stride * sizeof *x);
+        for (int64_t i = 0; i < w->inputs; i++)
+            x[i] = (float)tile[(i / 2 * TILE + at) * 2 + i % 2] * w->scale[token];
+    }
+}
+
+static void norm_and_quantise(const kernels *k, const model *m, const float *weight, int64_t rows, const space *s, int thread) {
+    team *t = s->team;
+    float *row = s->row + thread * s->row_stride;
+    SHARED(r, rows) {
+        k->norm(s->x + r * s->x_stride, weight, m->hidden, m->epsilon, row);
+        quantise_row(k, row, m->hidden, r, rows, s->X, s->scales);
+    }
+}
+
+static void quantise_rows(const kernels *k, const float *x, int64_t stride, int64_t width, int64_t rows, float *scales,
+                          int16_t *X, team *t) {
+    SHARED(r, rows) quantise_row(k, x + r * stride, width, r, rows, X, scales);
+}
+
+/* Rotate queries and keys, put keys and values into the cache. */
+static void rotate_and_cache(const kernels *k, const model *m, const pass *p, int64_t at, const space *s) {
+    team *t = s->team;
+    const layer *l = m->layer + at;
+    int64_t width = m->head_dim, half = width / 2;
+    SHARED(r, p->rows) {
+        float *heads = s->qkv + r * s->qkv_stride;
+        const float *cos = m->cos + p->positions[r] * half, *sin = m->sin + p->positions[r] * half;
+        for (int64_t h = 0; h < m->heads + m->kv_heads; h++) {
+            const float *weight = h < m->heads ? l->q_norm : l->k_norm;
+            if (weight) k->norm(heads + h * width, weight, width, m->epsilon, heads + h * width);
+            k->rotate(heads + h * width, cos, sin, half);
+        }
+        for (int64_t h = 0; h < m->kv_heads; h++) {
+            int64_t place = ((at * m->kv_heads + h) * p->slots_all + p->own[r]) * width;
+            memcpy(p->keys + place, heads + (m->heads + h) * width, (size_t)width * sizeof *heads);
+            memcpy(p->values + place, heads + (m->heads + m->kv_heads + h) * width, (size_t)width * sizeof *heads);
+        }
+    }
+}
+
+static void attention(const kernels *k, const model *m, const pass *p, int64_t at, const space *s, int thread) {
+    team *t = s->team;
+    int64_t width = m->head_dim, group = m->heads / m->kv_heads;
+    SHARED(item, p->rows * m->kv_heads) { /* rows of one head in a row: they often share keys */
+        int64_t h = item / p->rows, r = item % p->rows, cache = (at * m->kv_heads + h) * p->slots_all * width;
+        k->attend(s->qkv + r * s->qkv_stride + h * group * width, group, width, p->keys + cache, p->values + cache,
+                  p->slots + p->first[r], p->seen[r], s->scores + thread * s->scores_stride,
+                  s->attended + r * s->attended_stride + h * group * width);
+    }
+}
+
+typedef struct {
+    const model *model;
+    const pass *pass;
+    space space;
+} pass_task;
+
+static void run(const void *task, team *t, int thread, int size) {
+    const model *m = ((const pass_task *)task)->model;
+    const pass *p = ((const pass_task *)task)->pass;
+    const space *s = &((const pass_task *)task)->space;
+    const kernels *k = TABLE[m->kernels];
+    embed(m, p, s);
+    meet(t, size);
+    for (int64_t at = 0; at < m->layers; at++) {
+        const layer *l = m->layer + at;
+        norm_and_quantise(k, m, l->attention_norm, p->rows, s, thread);
+        meet(t, size);
+        product(k, &l->qkv, s->X, s->scales, p->rows, STORE, s->qkv, s->qkv_stride, t);
+        meet(t, size);
+        rotate_and_cache(k, m, p, at, s);
+        meet(t, size);
+        attention(k, m, p, at, s, thread);
+        meet(t, size);
+        quantise_rows(k, s->attended, s->attended_stride, l->o.inputs, p->rows, s->scales, s->X, t);
+        meet(t, size);
+        product(k, &l->o, s->X, s->scales, p->rows, ADD, s->x, s->x_stride, t);
+        meet(t, size);
+        norm_and_quantise(k, m, l->mlp_norm, p->rows, s, thread);
+        meet(t, size);
+        product(k, &l->gate_up, s->X, s->scales, p->rows, GATE, s->act, s->act_stride, t);
+        meet(t, size);
+        quantise_rows(k, s->act, s->act_stride, l->down.inputs, p->rows, s->scales, s->X, t);
+        meet(t, size);
+        product(k, &l->down, s->X, s->scales, p->rows, ADD, s->x, s->x_stride, t);
+        meet(t, size);
+    }
+    SHARED(r, p->rows) k->norm(s->x + r * s->x_stride, m->norm, m->hidden, m->epsilon, p->hidden + r * m->hidden);
+}
+
+void native_forward(const model *m, const pass *p) {
+    pass_task task = {m, p, {0}};
+    lay_out(m, p->rows, p->longest, p->threads, p->space, &task.space);
+    together(p->threads, run, &task, task.space.team);
+}
+
+/* ---- one product, and parts for the tests -------------------------------------------------------------------------- */
+
+int64_t native_linear_space(const linear *w, int64_t rows) {
+    return up(sizeof(team), LINE) + up(rows * 4, LINE) + up(rows * w->inputs * 2, LINE);
+}
+
+typedef struct {
+    const kernels *kernels;
+    const linear *w;
+    const float *x;
+    int64_t rows;
+    float *out, *scales;
+    int16_t *X;
+} linear_task;
+
+static void run_linear(const void *task, team *t, int thread, int size) {
+    const linear_task *l = task;
+    (void)thread;
+    quantise_rows(l->kernels, l->x, l->w->inputs, l->w->inputs, l->rows, l->scales, l->X, t);
+    meet(t, size);
+    product(l->kernels, l->w, l->X, l->scales, l->rows, STORE, l->out, up(l->w->outputs, TILE), t);
+}
+
+void native_linear(const linear *w, int index, const float *x, int64_t rows, int64_t threads, float *out, void *memory) {
+    int64_t used = 0;
+    team *t = carve(memory, &used, sizeof *t);
+    float *scales = carve(memory, &used, rows * 4);
+    int16_t *X = carve(memory, &used, rows * w->inputs * 2);
+    linear_task task = {TABLE[index], w, x, rows, out, scales, X};
+    together(threads, run_linear, &task, t);
+}
+
+typedef struct {
+    const float *weight;
+    int64_t outputs, inputs;
+    int8_t *tiles;
+    float *scale;
+} pack_task;
+
+static void run_pack(const void *task, team *t, int thread, int size) {
+    const pack_task *p = task;
+    (void)thread, (void)size;
+    SHARED(n, p->outputs) {
+        const float *row = p->weight + n * p->inputs;
+        int8_t *place = p->tiles + n / TILE * TILE * p->inputs + n % TILE * 2;
+        float largest = 0.0f;
+        for (int64_t k = 0; k < p->inputs; k++) largest = fabsf(row[k]) > largest ? fabsf(row[k]) : largest;
+        p->scale[n] = largest / 127.0f;
+        for (int64_t k = 0; k < p->inputs; k++)
+            place[k / 2 * TILE * 2 + k % 2] = p->scale[n] > 0.0f ? (int8_t)nearbyintf(row[k] / p->scale[n]) : 0;
+    }
+}
+
+void native_pack(const float *weight, int64_t outputs, int64_t inputs, int64_t threads, int8_t *tiles, float *scale) {
+    pack_task task = {weight, outputs, inputs, tiles, scale};
+    team t;
+    together(threads, run_pack, &task, &t);
+}
+
+void native_norm(int index, const float *x, const float *weight, int64_t n, float epsilon, float *y) {
+    TABLE[index]->norm(x, weight, n, epsilon, y);
+}
+
+float native_quantise(int index, const float *x, int64_t n, int16_t *X) { return TABLE[index]->quantise(x, n, 1, X); }
+
+void native_attend(int index, const float *q, int64_t group, int64_t width, const float *keys, const float *values,
+                   const int32_t *slots, int64_t seen, float *scores, float *out) {
+    TABLE[index]->attend(q, group, width, keys, values, slots, seen, scores, out);
+}

@@ -1,0 +1,209 @@
+/* The floating-point parts of a kernel set, included by every kernels_*.c under that file's instruction set.
+ *
+ * Written with the compiler's vector types, so that one text serves all sets. Vectors are only ever combined lane by lane;
+ * reductions keep eight partial sums (element i goes to lane i % 8) and add the lanes as ((0+4)+(2+6)) + ((1+5)+(3+7)).
+ * No fused multiply-add (-ffp-contract=off): with it the sets would differ in the last bit.
+ */
+#include <math.h>
+#include <string.h>
+
+typedef float v8 __attribute__((vector_size(32)));
+typedef int32_t i8 __attribute__((vector_size(32)));
+typedef int16_t h8 __attribute__((vector_size(16)));
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (i8){__VA_ARGS__})
+#endif
+
+INLINE v8 load(const float *p) {
+    v8 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE void save(float *p, v8 v) { memcpy(p, &v, sizeof v); }
+
+INLINE v8 all(float x) { return (v8){x, x, x, x, x, x, x, x}; }
+
+INLINE float total(v8 v) { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
+
+/* The totals of eight vectors, each in the order of `total`. */
+INLINE v8 totals(const v8 *r) {
+#define HALVES(a, b) (SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11) + SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15))
+    v8 a = HALVES(r[0], r[4]), b = HALVES(r[1], r[5]), c = HALVES(r[2], r[6]), d = HALVES(r[3], r[7]);
+    v8 ab = SHUFFLE(a, b, 0, 1, 8, 9, 4, 5, 12, 13) + SHUFFLE(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+    v8 cd = SHUFFLE(c, d, 0, 1, 8, 9, 4, 5, 12, 13) + SHUFFLE(c, d, 2, 3, 10, 11, 6, 7, 14, 15);
+    return SHUFFLE(ab, cd, 0, 2, 8, 10, 4, 6, 12, 14) + SHUFFLE(ab, cd, 1, 3, 9, 11, 5, 7, 13, 15);
+#undef HALVES
+}
+
+INLINE v8 choose(i8 mask, v8 yes, v8 no) { return (v8)((mask & (i8)yes) | (~mask & (i8)no)); }
+
+/* Nearest integer, ties to even, of |x| < 2^22: adding 1.5 * 2^23 leaves it in the low bits. */
+#define SHIFTER 12582912.0f
+INLINE i8 nearest(v8 x) { return (i8)(x + all(SHIFTER)) - (i8)all(SHIFTER); }
+
+/* e^x within 1.2e-7 of itself; x is clamped to -87 ... 88, inside the normal floats. */
+INLINE v8 exponential(v8 x) {
+    x = choose(x < all(-87.0f), all(-87.0f), x);
+    x = choose(x > all(88.0f), all(88.0f), x);
+    v8 n = (x * all(1.44269504f) + all(SHIFTER)) - all(SHIFTER);
+    v8 r = (x - n * all(0.693359375f)) - n * all(-2.12194440e-4f); /* ln 2 in two parts, the first exact times n */
+    v8 y = all(1.9875691500e-4f);
+    y = y * r + all(1.3981999507e-3f);
+    y = y * r + all(8.3334519073e-3f);
+    y = y * r + all(4.1665795894e-2f);
+    y = y * r + all(1.6666665459e-1f);
+    y = y * r + all(5.0000001201e-1f);
+    y = y * (r * r) + r + all(1.0f);
+    return y * (v8)((nearest(n) + 127) << 23);
+}
+
+static void norm(const float *x, const float *weight, int64_t n, float epsilon, float *y) {
+    v8 squares = all(0.0f);
+    for (int64_t i = 0; i < n; i += LANES) squares += load(x + i) * load(x + i);
+    v8 factor = all(1.0f / sqrtf(total(squares) / (float)n + epsilon));
+    for (int64_t i = 0; i < n; i += LANES) save(y + i, load(x + i) * factor * load(weight + i));
+}
+
+static float quantise(const float *x, int64_t n, int64_t rows, int16_t *X) {
+    i8 most = (i8)all(0.0f); /* of the bits without sign, whose order is that of the absolute values, NaN last */
+    for (int64_t i = 0; i < n; i += LANES) {
+        i8 bits = (i8)load(x + i) & 0x7fffffff;
+        i8 more = bits > most;
+        most = (more & bits) | (~more & most);
+    }
+    int32_t bits = 0;
+    for (int j = 0; j < LANES; j++) bits = most[j] > bits ? most[j] : bits;
+    float largest;
+    memcpy(&largest, &bits, sizeof largest);
+    if (bits >= 0x7f800000 || largest < 1e-30f) {
+        for (int64_t k = 0; k < n / 2; k++) memset(X + 2 * k * rows, 0, 2 * sizeof *X);
+        return bits >= 0x7f800000 ? NAN : 0.0f;
+    }
+    v8 inverse = all((float)LIMIT / largest);
+    for (int64_t i = 0; i < n; i += LANES) {
+        h8 q = __builtin_convertvector(nearest(load(x + i) * inverse), h8);
+        for (int64_t k = 0; k < LANES / 2; k++) memcpy(X + (i + 2 * k) * rows, (int16_t *)&q + 2 * k, 2 * sizeof *X);
+    }
+    return largest / (float)LIMIT;
+}
+
+/* The two activations at p as one number, for broadcasts. */
+INLINE int32_t pair_at(const int16_t *p) {
+    int32_t pair;
+    memcpy(&pair, p, sizeof pair);
+    return pair;
+}
+
+INLINE v8 scaled(const float *sums, float xs, const float *ws) { return load(sums) * (all(xs) * load(ws)); }
+
+static void store(const float *sums, int rows, const float *xs, const float *ws, const float *bias, float *out,
+                  int64_t stride) {
+    for (int r = 0; r < rows; r++)
+        for (int n = 0; n < TILE; n += LANES) {
+            v8 y = scaled(sums + r * TILE + n, xs[r], ws + n);
+            save(out + r * stride + n, bias ? y + load(bias + n) : y);
+        }
+}
+
+static void add(const float *sums, int rows, const float *xs, const float *ws, const float *bias, float *out, int64_t stride) {
+    for (int r = 0; r < rows; r++)
+        for (int n = 0; n < TILE; n += LANES) {
+            v8 y = scaled(sums + r * TILE + n, xs[r], ws + n);
+            float *place = out + r * stride + n;
+            save(place, load(place) + (bias ? y + load(bias + n) : y));
+        }
+}
+
+static void gate(const float *sums, int rows, const float *xs, const float *ws, float *out, int64_t stride) {
+    for (int r = 0; r < rows; r++)
+        for (int n = 0; n < TILE / 2; n += LANES) {
+            v8 g = scaled(sums + r * TILE + n, xs[r], ws + n);
+            v8 up = scaled(sums + r * TILE + TILE / 2 + n, xs[r], ws + TILE / 2 + n);
+            save(out + r * stride + n, g / (all(1.0f) + exponential(-g)) * up);
+        }
+}
+
+static void rotate(float *head, const float *cos, const float *sin, int64_t half) {
+    for (int64_t i = 0; i < half; i++) {
+        float a = head[i], b = head[half + i];
+        head[i] = a * cos[i] - b * sin[i];
+        head[half + i] = b * cos[i] + a * sin[i];
+    }
+}
+
+/* Ask for `width` floats ahead of their use: cache slots lie anywhere, which the processor cannot foresee. */
+INLINE void fetch(const float *p, int64_t width) {
+    for (int64_t d = 0; d < width; d += 16) __builtin_prefetch(p + d);
+}
+
+/* scores[g * room + s] = q[g] . keys[slots[s]] / sqrt(width), eight slots at a time; places past `seen` repeat the last. */
+INLINE void score(const float *q, int64_t group, int64_t width, const float *keys, const float *values, const int32_t *slots,
+                  int64_t seen, int64_t room, float *scores) {
+    v8 scale = all(1.0f / sqrtf((float)width));
+    for (int64_t s = 0; s < seen; s += LANES) {
+        for (int j = 0; j < LANES && s + j < seen; j++) {
+            fetch(values + (int64_t)slots[s + j] * width, width); /* for `weigh`, which comes next */
+            if (s + j + 2 * LANES < seen) fetch(keys + (int64_t)slots[s + j + 2 * LANES] * width, width);
+        }
+        const float *k[LANES];
+        for (int j = 0; j < LANES; j++) k[j] = keys + (int64_t)slots[s + j < seen ? s + j : seen - 1] * width;
+        for (int64_t g = 0; g < group; g++) {
+            v8 sums[LANES] = {0};
+            for (int64_t d = 0; d < width; d += LANES) {
+                v8 part = load(q + g * width + d);
+                for (int j = 0; j < LANES; j++) sums[j] += part * load(k[j] + d);
+            }
+            save(scores + g * room + s, totals(sums) * scale);
+        }
+    }
+}
+
+/* Scores of one query become e^(score - largest), places past `seen` 0; returns their sum. */
+INLINE float soften(float *scores, int64_t seen, int64_t room) {
+    v8 most = load(scores), sums = all(0.0f);
+    for (int64_t s = LANES; s < room; s += LANES) most = choose(load(scores + s) > most, load(scores + s), most);
+    float largest = most[0];
+    for (int j = 1; j < LANES; j++) largest = most[j] > largest ? most[j] : largest;
+    for (int64_t s = 0; s < room; s += LANES) {
+        v8 e = exponential(load(scores + s) - all(largest));
+        i8 place = (i8){0, 1, 2, 3, 4, 5, 6, 7} + (int32_t)(s - seen);
+        e = (v8)((i8)e & (place < 0));
+        save(scores + s, e);
+        sums += e;
+    }
+    return total(sums);
+}
+
+/* out[0 .. 8 * vectors] = sum over s, in order, of weights[s] * values[slots[s]], times factor. */
+INLINE void weigh(const float *weights, const float *values, const int32_t *slots, int64_t seen, int64_t width, int vectors,
+                  float factor, float *out) {
+    v8 sums[8] = {0};
+    for (int64_t s = 0; s < seen; s++) {
+        v8 weight = all(weights[s]);
+        const float *v = values + (int64_t)slots[s] * width;
+        for (int c = 0; c < vectors; c++) sums[c] += weight * load(v + c * LANES);
+    }
+    for (int c = 0; c < vectors; c++) save(out + c * LANES, sums[c] * all(factor));
+}
+
+static void attend(const float *q, int64_t group, int64_t width, const float *keys, const float *values, const int32_t *slots,
+                   int64_t seen, float *scores, float *out) {
+    int64_t room = (seen + LANES - 1) / LANES * LANES;
+    score(q, group, width, keys, values, slots, seen, room, scores);
+    for (int64_t g = 0; g < group; g++) {
+        float *weights = scores + g * room, factor = 1.0f / soften(weights, seen, room);
+        int64_t d = 0;
+        for (; d + 8 * LANES <= width; d += 8 * LANES)
+            weigh(weights, values + d, slots, seen, width, 8, factor, out + g * width + d);
+        for (; d < width; d += LANES) weigh(weights, values + d, slots, seen, width, 1, factor, out + g * width + d);
+    }
+}
+
+#define KERNELS(title, most_rows, test) \
+    {title, most_rows, test, products, norm, quantise, store, add, gate, rotate, attend}
