@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.bench.bench_scripted import EOS, Bytes, ScriptedEngine
 from toolkit.bench import peers
 from toolkit.bench.task import Item
-from toolkit.bench.transformers_peer import allowed_ids, trim
+from toolkit.bench.transformers_peer import allowed_tokens_fn, trim
 from toolkit.contracts import Grammar, Json, Request
 from toolkit.errors import UsageError
 
@@ -107,9 +107,9 @@ class OneWord:
         return Word(b"ab")
 
 
-def test_allowed_ids_follow_the_matcher_and_beams_that_left_it_may_only_end() -> None:
+def test_allowed_tokens_follow_the_matcher_and_beams_that_left_it_may_only_end() -> None:
     torch = pytest.importorskip("torch")
-    allowed = allowed_ids(OneWord(), Bytes(), 2)
+    allowed = allowed_tokens_fn(OneWord(), Bytes(), 2)
     prompt = [9, 9]
 
     def after(*ids: int) -> list[int]:

@@ -57,7 +57,7 @@ def load(source: Path | None = None, *, style: Style = "chat", max_tokens: int =
             items.append(_item(record, style))
         except SchemaError as error:
             skipped[error.message] += 1
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise InputError(f"record {record['id']!r} is not a BFCL record: {error!r}") from error
     return Task(
         name="bfcl",
@@ -144,7 +144,7 @@ def _lines(path: Path, keys: tuple[str, ...]) -> Iterator[dict[str, Any]]:
             continue
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}:{number} is not JSON: {error}") from error
         if not isinstance(record, dict) or (absent := [key for key in keys if key not in record]):
             raise InputError(

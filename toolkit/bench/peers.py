@@ -29,12 +29,13 @@ from toolkit.contracts import (
     Done,
     Engine,
     Grammar,
-    Prompt,
     Request,
     SamplingParams,
     require,
 )
-from toolkit.errors import EngineError, UsageError
+from toolkit.engine.admission import prompt_ids
+from toolkit.engine.front import events_of
+from toolkit.errors import UsageError
 
 
 class Peer(Protocol):
@@ -79,7 +80,7 @@ def compare(
 
 
 def _record(engine: Engine, peer: Peer, item: Item, beam: BeamParams, index: int) -> dict[str, Any]:
-    ids = prompt_ids(engine, item.prompt)
+    ids = prompt_ids(item.prompt, engine.tokenizer)  # for both sides: how a prompt becomes tokens is not compared here
     rules = grammar(item)
     sampling = SamplingParams(max_tokens=beam.max_tokens)
     arms: dict[str, Callable[[], Any]] = {
@@ -122,20 +123,8 @@ def _check(engine: Engine, ids: Sequence[int], rules: Grammar, results: dict[str
 
 
 def _ask(engine: Engine, request: Request) -> Completion | BeamResult:
-    for event in engine.generate([request]):
-        if isinstance(event, Done):
-            return event.result
-        if hasattr(event, "error"):
-            raise event.error
-    raise EngineError(f"the engine ended without a result for {request.id}")
-
-
-def prompt_ids(engine: Engine, prompt: Prompt) -> list[int]:
-    """Both sides get token ids: how a prompt becomes tokens is not compared here."""
-    if isinstance(prompt, str):
-        return engine.tokenizer.encode(prompt)
-    parts: list[Any] = list(prompt)
-    return parts if all(isinstance(part, int) for part in parts) else engine.tokenizer.chat(parts)
+    (result,) = [event.result for event in events_of(engine.generate, request) if isinstance(event, Done)]
+    return result
 
 
 def normalised(logprobs: Sequence[float]) -> float:

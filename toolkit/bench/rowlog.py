@@ -2,7 +2,7 @@
 
 In: a path and a key (everything that must be the same for rows to belong together).   Out: outcomes written before.
 Knows nothing about: what the rows say.
-Invariants: the first line is the key; a line counts only with its newline, so a torn last line is measured again.
+Raises UsageError for a path where no file can be. Invariants: the first line is the key; a line counts only with its newline, so a torn last line is measured again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ class RowLog:
     def __init__(self, path: Path, key: dict[str, Any], *, resume: bool) -> None:
         self.path = path
         self.rows: dict[tuple[str, str], Outcome] = {}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if resume and path.exists():
-            self._take_over(key)
-        else:
-            self._write([json.dumps(key, ensure_ascii=False)], "wb")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if resume and path.exists():
+                self._take_over(key)
+            else:
+                self._write([json.dumps(key, ensure_ascii=False)], "wb")
+        except OSError as error:
+            raise UsageError(f"rows cannot be kept in {path}: {error}", hint="name a folder with --out") from error
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
         outcomes = list(outcomes)
@@ -62,7 +65,7 @@ class RowLog:
     def _parse(self, line: str, number: int) -> Any:
         try:
             return json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(
                 f"{self.path}:{number} is not JSON: {error}", hint="measure without --resume to start over"
             ) from error

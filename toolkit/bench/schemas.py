@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from toolkit.contracts import CompiledGrammar, Grammar, Json, Tokenizer
-from toolkit.errors import SchemaError, UsageError
+from toolkit.errors import InputError, SchemaError, UsageError
 from toolkit.grammar.compile import compile_grammar
 from toolkit.validate.check import Validator
 
@@ -55,7 +56,10 @@ def run(data: Path, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
 
 
 def measure(data: Path, tokenizer: Tokenizer) -> dict[str, Any]:
-    """{set: {count: n}} over the suite's required files and the benchmark's schemas. UsageError where the data is absent."""
+    """{set: {count: n}} over the suite's required files and the benchmark's schemas.
+
+    UsageError where the data is absent, InputError where it is other data.
+    """
     found: dict[str, Any] = {name: _count(_suite(data, folder), tokenizer) for name, folder in SETS.items()}
     found["jsonschemabench"] = _count(_benchmark(data), tokenizer)
     return found
@@ -73,22 +77,41 @@ def _suite(data: Path, folder: str) -> Iterator[Case]:
     if not files:
         raise UsageError(f"{data} holds no json_schema_test_suite/tests/{folder}/*.json")
     for path in files:
-        for group in json.loads(path.read_text(encoding="utf-8")):
-            schema = group["schema"]
-            if folder == "draft7" and isinstance(schema, dict):
-                schema = {"$schema": _DRAFT_7, **schema}
-            yield Case(f"{path.stem}: {group['description']}", schema, tuple((t["data"], t["valid"]) for t in group["tests"]))
+        with _read(path):
+            cases = [
+                Case(
+                    f"{path.stem}: {group['description']}",
+                    group["schema"],
+                    tuple((t["data"], t["valid"]) for t in group["tests"]),
+                )
+                for group in json.loads(path.read_text(encoding="utf-8"))
+            ]
+        for case in cases:
+            old = folder == "draft7" and isinstance(case.schema, dict)
+            yield case._replace(schema={"$schema": _DRAFT_7, **case.schema}) if old else case
 
 
 def _benchmark(data: Path) -> Iterator[Case]:
     path = data / "jsonschemabench.jsonl"
     if not path.is_file():
         raise UsageError(f"{path} does not exist")
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
+    with _read(path):
+        lines = path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, 1):
+        with _read(f"{path}:{number}"):
             row = json.loads(line)
             instances = [(each, True) for each in row["valid"]] + [(each["data"], False) for each in row["invalid"]]
-            yield Case(row["id"], row["schema"], tuple(instances))
+            case = Case(row["id"], row["schema"], tuple(instances))
+        yield case
+
+
+@contextmanager
+def _read(where: object) -> Iterator[None]:
+    """InputError for what cannot be read, or is not what it should be, at that place."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"{where} is not the data that is expected there: {error!r:.300}") from error
 
 
 def _count(cases: Iterator[Case], tokenizer: Tokenizer) -> dict[str, int]:

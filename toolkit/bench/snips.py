@@ -74,7 +74,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
             if not all(isinstance(values, list) and values for values in record["slots"].values()):
                 raise InputError(f"{path}: slots of {record['id']} are not lists of values")
             record["text"].lower()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
             f"{path} is not a SNIPS file: {error!r}", hint="lines of {id, text, slots: {name: [values]}}"
         ) from error

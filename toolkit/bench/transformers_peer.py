@@ -51,7 +51,9 @@ class TransformersPeer:
                 max_new_tokens=max_tokens,
                 eos_token_id=list(self.tokenizer.eos_ids),
                 pad_token_id=self.tokenizer.eos_ids[0],
-                prefix_allowed_tokens_fn=allowed_ids(compile_grammar(grammar, self.tokenizer), self.tokenizer, len(prompt)),
+                prefix_allowed_tokens_fn=allowed_tokens_fn(
+                    compile_grammar(grammar, self.tokenizer), self.tokenizer, len(prompt)
+                ),
                 **beam,
             )
         return trim(out[0, len(prompt) :].tolist(), self.tokenizer.eos_ids)
@@ -81,7 +83,7 @@ def load_transformers() -> Any:
     return transformers
 
 
-def allowed_ids(compiled: CompiledGrammar, tokenizer: Tokenizer, prompt_len: int) -> Callable[[int, Any], Any]:
+def allowed_tokens_fn(compiled: CompiledGrammar, tokenizer: Tokenizer, prompt_len: int) -> Callable[[int, Any], Any]:
     """A prefix_allowed_tokens_fn. States are kept by generated prefix; beams that left the grammar (transformers fills its
     beams with impossible candidates when fewer are legal) may only end."""
     import numpy as np
