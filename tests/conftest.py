@@ -1,0 +1,37 @@
+"""After every test each KV block of every engine that is open and has nothing to do must be free again, whoever opened it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engines() -> Iterator[WeakSet[Any]]:
+    """Every embedded engine that a test or a fixture opens."""
+    from toolkit.engine.embedded import EmbeddedEngine
+
+    opened: WeakSet[Any] = WeakSet()
+    start = EmbeddedEngine.__init__
+
+    @functools.wraps(start)  # with its signature, by which options are checked
+    def watched(self: EmbeddedEngine, *args: Any, **options: Any) -> None:
+        start(self, *args, **options)
+        opened.add(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EmbeddedEngine, "__init__", watched)
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def every_block_is_free_after_the_test(engines: WeakSet[Any]) -> Iterator[None]:
+    yield
+    for engine in list(engines):
+        worker = engine._worker
+        if worker._ended is None and worker._scheduler.idle and worker._inbox.empty():
+            assert engine.kv_blocks_in_use == 0
