@@ -169,6 +169,8 @@ COMMANDS = {
     "quality": ("bench", "quality"),
     "peers": ("bench", "peers"),
     "schemas": ("bench", "schemas"),
+    "plain": ("bench", "plain"),
+    "formats": ("bench", "formats"),
     "demo": ("demo",),
     "run": ("run", "no-such-program"),
     "pull": ("model", "pull"),

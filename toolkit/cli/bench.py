@@ -125,6 +125,24 @@ def peers(as_json: bool, data: Path | None, limit: int, width: int, alpha: float
     return _verdict(result, as_json)
 
 
+@bench.command(short_help="Plain decoding against llama.cpp, eight requests against one.")
+@click.option("--tokens", type=click.IntRange(2), default=96, show_default=True, help="Greedy tokens a request.")
+@click.option("--rounds", type=click.IntRange(1), default=2, show_default=True, help="Times over the eight prompts.")
+@engine_options
+@json_option
+def plain(as_json: bool, tokens: int, rounds: int, **options: Any) -> int:
+    """Tokens per second, interleaved prompt by prompt; llama.cpp reads the same GGUF file (extra `peers`; absent: said, not measured)."""
+    from toolkit.bench.llamacpp_peer import is_installed, open_peer
+    from toolkit.bench.plain import run
+
+    with opened(options) as engine:
+        if is_installed():
+            with open_peer(engine) as peer:
+                return _verdict(run(engine, peer=peer, tokens=tokens, rounds=rounds, console=console()), as_json)
+        console().print("llama.cpp is not measured: pip install 'sgl-toolkit\\[peers]'")
+        return _verdict(run(engine, tokens=tokens, rounds=rounds, console=console()), as_json)
+
+
 @bench.command(short_help="JSON Schema conformance of mask and validator.")
 @click.option(
     "--data", required=True, type=place(exists=True, files=False),
@@ -145,7 +163,7 @@ def schemas(data: Path, as_json: bool) -> int:
 @bench.command(short_help="What int8 costs in quality, against float32.")
 @click.option("--model", default="smollm2", type=TEXT, show_default=True)
 @click.option(
-    "--text", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    "--text", type=place(exists=True, folders=False),
     help="UTF-8 file to score.  [default: docstrings of the standard library]",
 )  # fmt: skip
 @json_option
