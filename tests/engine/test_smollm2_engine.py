@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from tests.model.hf_reference import transformers
-from toolkit.contracts import BeamParams, BeamResult, Done, Request
+from tests.model.test_smollm2 import TEXTS
+from toolkit.contracts import BeamParams, BeamResult, Completion, Done, Request, SamplingParams
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.grammar.types import grammar_of
 from toolkit.model.store import resolve
@@ -32,7 +33,7 @@ SHOTS = (
     'Text: Maria is 31 years old and lives in Madrid.\nJSON: {"name":"Maria","city":"Madrid","age":31}\n'
     'Text: Tom Smith is 12 years old and lives in Leeds.\nJSON: {"name":"Tom Smith","city":"Leeds","age":12}\n'
 )
-TEXTS = {
+PEOPLE = {
     "Anna is 38 years old and lives in Rome.": ("Anna", "Rome", 38),
     "Jean is 71 years old and lives in Lyon.": ("Jean", "Lyon", 71),
 }
@@ -45,24 +46,31 @@ def engine() -> Iterator[EmbeddedEngine]:
         assert engine.kv_blocks_in_use == 0
 
 
-def test_greedy_tokens_equal_those_of_transformers(engine: EmbeddedEngine) -> None:
-    reference = transformers().AutoModelForCausalLM.from_pretrained(resolve("smollm2"), dtype=torch.float32)
-    for prompt in ("The capital of France is", "def fibonacci(n):", "1, 2, 3, 4,"):
-        ids = engine.tokenizer.encode(prompt)
+def test_64_greedy_tokens_of_five_prompts_decoded_together_equal_those_of_transformers(engine: EmbeddedEngine) -> None:
+    """Transformers' likeliest token after the prompt and any of the engine's tokens is the engine's next: by induction, its own."""
+    prompts = [engine.tokenizer.encode(text) for text in TEXTS]
+    assert max(map(len, prompts)) > 1000  # and so beyond the rows of one pass
+    greedy = SamplingParams(max_tokens=64, ignore_eos=True)
+    requests = [Request(prompt=ids, id=str(place), sampling=greedy) for place, ids in enumerate(prompts)]
+    found = {event.request_id: event.result for event in engine.generate(requests) if isinstance(event, Done)}
+    reference = transformers().AutoModelForCausalLM.from_pretrained(resolve("smollm2"), dtype=torch.float32).eval()
+    for place, ids in enumerate(prompts):
+        result = found[str(place)]
+        assert isinstance(result, Completion) and len(result.token_ids) == 64
         with torch.inference_mode():
-            whole = reference.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False, pad_token_id=0)[0].tolist()
-        assert list(engine.complete(prompt, max_tokens=24).token_ids) == whole[len(ids) :]
+            logits = reference(torch.tensor([[*ids, *result.token_ids[:-1]]]), logits_to_keep=64).logits[0]
+        assert logits.argmax(-1).tolist() == list(result.token_ids)
 
 
 def test_a_batch_of_records_extracts_what_each_text_says(engine: EmbeddedEngine) -> None:
     requests = [
-        Request(prompt=f"{SHOTS}Text: {text}\nJSON: ", id=text, beam=BeamParams(width=4), grammar=PERSON) for text in TEXTS
+        Request(prompt=f"{SHOTS}Text: {text}\nJSON: ", id=text, beam=BeamParams(width=4), grammar=PERSON) for text in PEOPLE
     ]
     found = {event.request_id: event.result for event in engine.generate(requests) if isinstance(event, Done)}
     for request in requests:
         result = found[request.id]
         assert isinstance(result, BeamResult)
-        assert (result.value["name"], result.value["city"], result.value["age"]) == TEXTS[request.id]
+        assert (result.value["name"], result.value["city"], result.value["age"]) == PEOPLE[request.id]
         (alone,) = [event.result for event in engine.generate([replace(request, id="alone")]) if isinstance(event, Done)]
         assert isinstance(alone, BeamResult)
         assert [h.token_ids for h in alone.alternatives] == [h.token_ids for h in result.alternatives]
