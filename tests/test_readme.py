@@ -45,7 +45,10 @@ def tree() -> str:
             rows.append((f"  {path.name}{'/' if path.is_dir() else ''}", first_line(source)))
     rows.append(("programs/", ""))
     rows += [(f"  {path.name}", first_line(path)) for path in sorted((ROOT.parent / "programs").glob("*.py"))]
-    rows += [("schemas/", "a schema and its examples for every program"), ("tests/", "mirrors toolkit/; tests/test_tiny.py first")]
+    rows += [
+        ("schemas/", "a schema and its examples for every program"),
+        ("tests/", "mirrors toolkit/; tests/test_tiny.py first"),
+    ]
     width = max(len(name) for name, _ in rows) + 2
     return "```\n" + "".join(f"{name:<{width}}{text}".rstrip() + "\n" for name, text in rows) + "```\n"
 
