@@ -145,9 +145,8 @@ def schemas(data: Path, as_json: bool) -> int:
 @bench.command(short_help="What int8 costs in quality, against float32.")
 @click.option("--model", default="smollm2", type=TEXT, show_default=True)
 @click.option(
-    "--text", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="UTF-8 file to score.  [default: docstrings of the standard library]",
-)  # fmt: skip
+    "--text", type=place(exists=True, folders=False), help="UTF-8 file to score.  [default: docstrings of the standard library]"
+)
 @json_option
 def formats(model: str, text: Path | None, as_json: bool) -> int:
     """Perplexity on text and chat, top-1 agreement and KL divergence; exit code 1 where int8 costs more than 1 % of perplexity."""
