@@ -167,6 +167,7 @@ COMMANDS = {
     "extract": ("extract", "in.jsonl", "--schema", "thing", "--out", "o"),
     "validate": ("validate", "in.jsonl"),
     "quality": ("bench", "quality"),
+    "formats": ("bench", "formats"),
     "peers": ("bench", "peers"),
     "schemas": ("bench", "schemas"),
     "plain": ("bench", "plain"),

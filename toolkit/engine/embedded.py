@@ -34,6 +34,7 @@ from toolkit.kv.view import WIDE
 from toolkit.model.decoder import Decoder
 from toolkit.model.fingerprint import fingerprint
 from toolkit.model.native.decoder import NativeDecoder
+from toolkit.model.native.library import trim
 from toolkit.model.store import resolve
 from toolkit.model.tiny import tiny_model
 from toolkit.model.weights import load_model
@@ -87,6 +88,9 @@ class EmbeddedEngine(Front):
         self.tokenizer: Tokenizer
         loaded, self.tokenizer, mark = _load(model, device, dtype)
         decoder = formatted(loaded, format)
+        del loaded
+        if isinstance(decoder, NativeDecoder):
+            trim()
         self._forward = Forward(
             decoder,
             vocab_size=min(self.tokenizer.vocab_size, decoder.config.vocab_size),

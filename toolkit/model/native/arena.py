@@ -37,7 +37,7 @@ class Arena:
 
 def _region(count: int) -> Tensor:
     """At least `count` zeroed bytes from a huge page's border on."""
-    memory = mmap.mmap(-1, count + _HUGE)
+    memory = mmap.mmap(-1, count + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel built without them
             memory.madvise(mmap.MADV_HUGEPAGE)

@@ -72,6 +72,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "native_linear_space": (c_int64, (POINTER(CLinear), c_int64)),
     "native_linear": (None, (POINTER(CLinear), c_int, c_void_p, c_int64, c_int64, c_void_p, c_void_p)),
     "native_pack": (None, (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p)),
+    "native_trim": (None, ()),
     "native_norm": (None, (c_int, c_void_p, c_void_p, c_int64, c_float, c_void_p)),
     "native_quantise": (c_float, (c_int, c_void_p, c_int64, c_void_p)),
     "native_attend": (None, (c_int, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_void_p)),
@@ -107,6 +108,11 @@ def library() -> ctypes.CDLL:
         function = getattr(loaded, name)
         function.restype, function.argtypes = result, arguments
     return loaded
+
+
+def trim() -> None:
+    """Give memory that was freed back to the system: the float32 weights that were read to be packed."""
+    library().native_trim()
 
 
 @cache

@@ -116,6 +116,8 @@ int64_t native_linear_space(const linear *w, int64_t rows);
 void native_linear(const linear *w, int index, const float *x, int64_t rows, int64_t threads, float *out, void *space);
 /* tiles and scale (both zero before, outputs padded) of a finite weight [outputs][inputs] */
 void native_pack(const float *weight, int64_t outputs, int64_t inputs, int64_t threads, int8_t *tiles, float *scale);
+/* give memory that was freed back to the system, where the C library can */
+void native_trim(void);
 /* one row at a time, for the tests of the parts */
 void native_norm(int index, const float *x, const float *weight, int64_t n, float epsilon, float *y);
 float native_quantise(int index, const float *x, int64_t n, int16_t *X);

@@ -2,6 +2,9 @@
 #include "native.h"
 
 #include <math.h>
+#if defined(__linux__)
+#include <malloc.h>
+#endif
 #include <omp.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -325,6 +328,12 @@ void native_pack(const float *weight, int64_t outputs, int64_t inputs, int64_t t
     pack_task task = {weight, outputs, inputs, tiles, scale};
     team t;
     together(threads, run_pack, &task, &t);
+}
+
+void native_trim(void) {
+#if defined(__GLIBC__)
+    malloc_trim(0);
+#endif
 }
 
 void native_norm(int index, const float *x, const float *weight, int64_t n, float epsilon, float *y) {
