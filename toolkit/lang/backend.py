@@ -31,12 +31,13 @@ from toolkit.engine.engine import open_engine, prepare_engine
 from toolkit.engine.front import events_of
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.lang.choices import choose
-from toolkit.lang.failure import fail
+from toolkit.lang.failure import close_on_error
 from toolkit.lang.meta import beam_meta, completion_meta, entry
 from toolkit.lang.params import Asked, ask
 from toolkit.lang.template import NO_ROLES, check_name, end_ids, template_of
 
 Meta = dict[str, Json]
+close_on_error(StreamExecutor)
 
 
 class EmbeddedBackend(BaseBackend):
@@ -48,6 +49,7 @@ class EmbeddedBackend(BaseBackend):
     """
 
     is_chat_model = False  # SGLang then completes text; roles are text here
+    closes_failed = True  # an executor ends with its first error: see toolkit.lang.failure
 
     def __init__(
         self, engine: Engine | None = None, *, model: str = "smollm2", chat_template: str | None = None, **options: Any
@@ -108,16 +110,12 @@ class EmbeddedBackend(BaseBackend):
 
     def generate(self, s: StreamExecutor, sampling_params: SglSamplingParams) -> tuple[str | list[str], Meta | list[Meta]]:
         """Text and meta info of the next segment; lists of both where n > 1 samples are asked for."""
-        try:
-            asked = self._ask(s, sampling_params)
-            request = self._request(s, asked)
-            done = {event.index: event.result for event in events_of(self.engine.generate, request) if isinstance(event, Done)}
-            results = [done[index] for index in sorted(done)]
-            texts = [each.text for each in results]
-            metas = [self._meta(each, request, asked) for each in results]
-        except Exception as error:
-            fail(s, error)
-            raise
+        asked = self._ask(s, sampling_params)
+        request = self._request(s, asked)
+        done = {event.index: event.result for event in events_of(self.engine.generate, request) if isinstance(event, Done)}
+        results = [done[index] for index in sorted(done)]
+        texts = [each.text for each in results]
+        metas = [self._meta(each, request, asked) for each in results]
         return (texts, metas) if asked.beam is None and asked.sampling.n > 1 else (texts[0], metas[0])
 
     def generate_stream(self, s: StreamExecutor, sampling_params: SglSamplingParams) -> Iterator[tuple[str, Meta]]:
@@ -126,23 +124,19 @@ class EmbeddedBackend(BaseBackend):
         A piece is held until the next one or the end is there, so that the last piece and its meta info are one step:
         SGLang's asynchronous iterator never shows meta info that comes without text. A beam search comes in one piece.
         """
-        try:
-            asked = self._ask(s, sampling_params)
-            if asked.sampling.n > 1:
-                raise UnsupportedError(f"n = {asked.sampling.n} in a streamed program is not supported: a stream is one sample")
-            request = self._request(s, asked)
-            held, shown, tokens = "", 0, 0
-            for event in events_of(self.engine.generate, request):
-                if isinstance(event, Done):
-                    yield event.result.text[shown:], self._meta(event.result, request, asked)
-                elif isinstance(event, Delta):
-                    if held:
-                        yield held, {"id": request.id, "completion_tokens": tokens, "finish_reason": None}
-                        shown += len(held)
-                    held, tokens = event.text, tokens + len(event.token_ids)
-        except Exception as error:
-            fail(s, error)
-            raise
+        asked = self._ask(s, sampling_params)
+        if asked.sampling.n > 1:
+            raise UnsupportedError(f"n = {asked.sampling.n} in a streamed program is not supported: a stream is one sample")
+        request = self._request(s, asked)
+        held, shown, tokens = "", 0, 0
+        for event in events_of(self.engine.generate, request):
+            if isinstance(event, Done):
+                yield event.result.text[shown:], self._meta(event.result, request, asked)
+            elif isinstance(event, Delta):
+                if held:
+                    yield held, {"id": request.id, "completion_tokens": tokens, "finish_reason": None}
+                    shown += len(held)
+                held, tokens = event.text, tokens + len(event.token_ids)
 
     def select(
         self,
@@ -152,12 +146,8 @@ class EmbeddedBackend(BaseBackend):
         choices_method: ChoicesSamplingMethod | None = None,
     ) -> ChoicesDecision:
         """The choice that is likeliest by `choices_method`."""
-        try:
-            self._check(s)
-            return choose(self.engine, s.text_, choices, temperature, choices_method or token_length_normalized)
-        except Exception as error:
-            fail(s, error)
-            raise
+        self._check(s)
+        return choose(self.engine, s.text_, choices, temperature, choices_method or token_length_normalized)
 
     # From a segment to a request and back
 

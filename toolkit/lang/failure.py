@@ -2,7 +2,8 @@
 
 SGLang runs a program's segments in a thread of their own and keeps its first error, but whoever goes on with the state
 waits forever for work that no thread will do, and a joined fork quietly lacks the variables of the branch that failed.
-`fail(executor, error)` closes the executor: later segments are dropped, and whatever asks for a result gets the error.
+`close_on_error` has every executor over a backend with `closes_failed` closed by its first error, the backend's or SGLang's own:
+later segments are dropped, and whatever asks for a result gets the error. Other backends' executors stay SGLang's.
 
     state.error()                                             returns the error
     state["x"], get_meta_info, fork, join, text_iter          raise it
@@ -10,13 +11,14 @@ waits forever for work that no thread will do, and a joined fork quietly lacks t
 
 A branch of a fork that nobody reads fails without its parent knowing: SGLang keeps no way back from a branch. So every failure
 is one line on the log "toolkit.lang" (on stderr, unless the program sets up logging) in place of the traceback that
-SGLang's worker would print; errors of SGLang's own are still announced by it.
+SGLang's worker would print.
 
 Knows nothing about: why the segment failed.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import warnings
 from queue import Queue
@@ -25,8 +27,8 @@ from typing import Any, NoReturn
 from sglang.lang.interpreter import StreamExecutor
 
 _LOG = logging.getLogger("toolkit.lang")
-# The announcement of SGLang's worker carries the traceback; one through the backend has been told by `fail` already.
-warnings.filterwarnings("ignore", r"(?s)Error in stream_executor: .*toolkit[\\/]lang[\\/]backend\.py", UserWarning)
+# The announcement of SGLang's worker carries the traceback; one through `run_or_fail` has been told on the log already.
+warnings.filterwarnings("ignore", r"(?s)Error in stream_executor: .*, in run_or_fail\n", UserWarning)
 
 
 class FailedExecutor(StreamExecutor):
@@ -73,6 +75,27 @@ class FailedExecutor(StreamExecutor):
 
     def end(self) -> None:
         """Nothing to end: the worker has left already."""
+
+
+def close_on_error(executor: type[StreamExecutor]) -> None:
+    """Have executors of that class closed by their first error; a second call changes nothing."""
+    execute = executor._execute
+    if hasattr(execute, "__wrapped__"):
+        return
+
+    def run_or_fail(self: StreamExecutor, segment: object) -> None:
+        try:
+            execute(self, segment)
+        except Exception as error:
+            if not isinstance(self, FailedExecutor):  # or a part of this segment has closed it already
+                fail(self, error)
+            raise
+
+    @functools.wraps(execute)
+    def executed(self: StreamExecutor, segment: object) -> None:
+        (run_or_fail if getattr(self.backend, "closes_failed", False) else execute)(self, segment)
+
+    executor._execute = executed
 
 
 def fail(executor: StreamExecutor, error: Exception) -> None:
