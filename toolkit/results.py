@@ -20,22 +20,22 @@ from toolkit.errors import EngineError
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def answered(events: Iterable[Event]) -> Iterator[Event]:
-    """The events of one request as they come; its failure is raised, and so is EngineError where no result came.
+def answered(events: Iterable[Event], results: int = 1) -> Iterator[Event]:
+    """The events of one request as they come; its failure is raised, and so is EngineError where fewer results came.
 
     A generator of events is closed at the end by any way, so that the engine forgets the request at once.
     """
-    finished = False
+    missing = results
     try:
         for event in events:
             if isinstance(event, Failed):
                 raise event.error
-            finished = finished or isinstance(event, Done)
+            missing -= isinstance(event, Done)
             yield event
     finally:
         if isinstance(events, Generator):
             events.close()
-    if not finished:
+    if missing > 0:
         raise EngineError("the engine ended a request without a result")
 
 

@@ -24,9 +24,6 @@ from toolkit.bench.task import Item
 from toolkit.bench.transformers_peer import TransformersPeer
 from toolkit.contracts import (
     BeamParams,
-    BeamResult,
-    Completion,
-    Done,
     Engine,
     Grammar,
     Request,
@@ -34,8 +31,8 @@ from toolkit.contracts import (
     require,
 )
 from toolkit.engine.admission import prompt_ids
-from toolkit.engine.front import events_of
 from toolkit.errors import UsageError
+from toolkit.results import only_result
 
 
 class Peer(Protocol):
@@ -84,8 +81,8 @@ def _record(engine: Engine, peer: Peer, item: Item, beam: BeamParams, index: int
     rules = grammar(item)
     sampling = SamplingParams(max_tokens=beam.max_tokens)
     arms: dict[str, Callable[[], Any]] = {
-        "greedy": lambda: _ask(engine, Request(prompt=ids, id=item.id, grammar=rules, sampling=sampling)),
-        "beam": lambda: _ask(engine, Request(prompt=ids, id=item.id, grammar=rules, beam=beam)),
+        "greedy": lambda: only_result(engine.generate([Request(prompt=ids, id=item.id, grammar=rules, sampling=sampling)])),
+        "beam": lambda: only_result(engine.generate([Request(prompt=ids, id=item.id, grammar=rules, beam=beam)])),
         "transformers_greedy": lambda: peer.decode(ids, rules, 1, beam.alpha, beam.max_tokens),
         "transformers_beam": lambda: peer.decode(ids, rules, beam.width, beam.alpha, beam.max_tokens),
     }
@@ -120,11 +117,6 @@ def _check(engine: Engine, ids: Sequence[int], rules: Grammar, results: dict[str
         "tokens": {"greedy": len(greedy.token_ids), "beam": len(best.token_ids), "transformers_beam": len(other)},
         "passes": {"greedy": greedy.usage.passes, "beam": beam.usage.passes},
     }
-
-
-def _ask(engine: Engine, request: Request) -> Completion | BeamResult:
-    (result,) = [event.result for event in events_of(engine.generate, request) if isinstance(event, Done)]
-    return result
 
 
 def normalised(logprobs: Sequence[float]) -> float:

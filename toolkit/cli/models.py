@@ -32,9 +32,10 @@ def pull(source: str, as_json: bool) -> None:
     The folder, which SGLang and transformers read too, goes to stdout.
     """
     from toolkit.model.store import pull as pull_model
+    from toolkit.text.tokenizer import load_tokenizer
 
     with _progress() as progress:
-        entry = pull_model(source, progress)
+        entry = pull_model(source, progress, check=load_tokenizer)
     _print(entry, as_json)
 
 

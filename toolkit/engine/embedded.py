@@ -37,12 +37,11 @@ from toolkit.model.native.decoder import NativeDecoder
 from toolkit.model.native.library import trim
 from toolkit.model.store import resolve
 from toolkit.model.tiny import tiny_model
-from toolkit.model.weights import load_model
+from toolkit.model.weights import DTYPES, load_model
 from toolkit.text.tokenizer import ByteTokenizer, load_tokenizer
 
 IN_FLIGHT = 256  # requests that `generate` takes from its stream before the first of them ends
 MOST_THREADS = 1024
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class EmbeddedEngine(Front):

@@ -6,24 +6,23 @@ Knows nothing about: how an engine runs requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from toolkit.contracts import (
     BeamParams,
     BeamResult,
     Completion,
-    Done,
     Event,
-    Failed,
     Grammar,
     Json,
     Prompt,
     Request,
     SamplingParams,
 )
-from toolkit.errors import EngineError, UsageError
+from toolkit.errors import UsageError
 from toolkit.grammar.types import grammar_of
+from toolkit.results import only_result
 
 
 def grammar_from(
@@ -50,18 +49,6 @@ def grammar_from(
     if isinstance(grammar, str):
         return grammar_of(grammar, kind="lark")
     return grammar
-
-
-def events_of(generate: Callable[[Iterable[Request]], Iterator[Event]], request: Request) -> Iterator[Event]:
-    """The events of one request alone. Its failure is raised, and so is an end before its last result (EngineError)."""
-    missing = 1 if request.beam is not None else request.sampling.n
-    for event in generate([request]):
-        if isinstance(event, Failed):
-            raise event.error
-        missing -= isinstance(event, Done)
-        yield event
-    if missing:
-        raise EngineError(f"the engine ended request {request.id!r} without a result")
 
 
 class Front:
@@ -115,8 +102,7 @@ class Front:
         return result
 
     def _one(self, request: Request) -> Completion | BeamResult:
-        (result,) = [event.result for event in events_of(self.generate, request) if isinstance(event, Done)]
-        return result
+        return only_result(self.generate([request]))
 
 
 def _known(record: type, given: dict[str, Any]) -> dict[str, Any]:

@@ -28,13 +28,13 @@ from sglang.lang.ir import SglSamplingParams
 
 from toolkit.contracts import BeamResult, Completion, Delta, Done, Engine, Json, Request
 from toolkit.engine.engine import open_engine, prepare_engine
-from toolkit.engine.front import events_of
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.lang.choices import choose
 from toolkit.lang.failure import close_on_error
 from toolkit.lang.meta import beam_meta, completion_meta, entry
 from toolkit.lang.params import Asked, ask
 from toolkit.lang.template import NO_ROLES, check_name, end_ids, template_of
+from toolkit.results import answered
 
 Meta = dict[str, Json]
 close_on_error(StreamExecutor)
@@ -112,7 +112,11 @@ class EmbeddedBackend(BaseBackend):
         """Text and meta info of the next segment; lists of both where n > 1 samples are asked for."""
         asked = self._ask(s, sampling_params)
         request = self._request(s, asked)
-        done = {event.index: event.result for event in events_of(self.engine.generate, request) if isinstance(event, Done)}
+        done = {
+            event.index: event.result
+            for event in answered(self.engine.generate([request]), request.sampling.n)
+            if isinstance(event, Done)
+        }
         results = [done[index] for index in sorted(done)]
         texts = [each.text for each in results]
         metas = [self._meta(each, request, asked) for each in results]
@@ -129,7 +133,7 @@ class EmbeddedBackend(BaseBackend):
             raise UnsupportedError(f"n = {asked.sampling.n} in a streamed program is not supported: a stream is one sample")
         request = self._request(s, asked)
         held, shown, tokens = "", 0, 0
-        for event in events_of(self.engine.generate, request):
+        for event in answered(self.engine.generate([request]), request.sampling.n):
             if isinstance(event, Done):
                 yield event.result.text[shown:], self._meta(event.result, request, asked)
             elif isinstance(event, Delta):

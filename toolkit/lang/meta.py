@@ -7,12 +7,13 @@ Source: the reply of SGLang's `/generate`, release 0.5.23; `toolkit` and `beam` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from toolkit.contracts import BeamResult, Completion, FieldConfidence, Hypothesis, Json, Tokenizer, TokenLogprob, Usage
+from toolkit.contracts import BeamResult, Completion, Json, Tokenizer, TokenLogprob, Usage
 from toolkit.lang.segments import BeamMeta
+from toolkit.results import result_fields
 
 Entry = list[Any]  # [logprob | None, token id, text | None]
 
@@ -34,29 +35,12 @@ def completion_meta(done: Completion, *, request_id: str, tokenizer: Tokenizer |
 
 def beam_meta(found: BeamResult, *, request_id: str) -> dict[str, Json]:
     """Meta info of a beam search: its fields as the command line prints them, and the record itself."""
-    fields = {
-        "value": found.value,
-        "valid": found.valid,
-        "score": found.score,
-        "alternatives": [_alternative(each) for each in found.alternatives],
-        "confidence": confidences(found.confidence),
-        "diversity": found.diversity,
-        "partial": list(found.partial),
-        "notes": list(found.notes),
-        "usage": asdict(found.usage),
-        "timing": asdict(found.timing),
-    }
     return {
         **_common(request_id, found.usage),
         "finish_reason": {"type": "stop", "matched": None},
         "e2e_latency": found.timing.e2e_s,
-        "beam": BeamMeta(fields, found),
+        "beam": BeamMeta(result_fields(found), found),
     }
-
-
-def confidences(fields: Mapping[str, FieldConfidence]) -> dict[str, float]:
-    """`{path: product of the probabilities of the value's tokens}`."""
-    return {path: each.product for path, each in fields.items()}
 
 
 def _common(request_id: str, usage: Usage) -> dict[str, Json]:
@@ -78,13 +62,3 @@ def _finish(done: Completion) -> dict[str, Json]:
 
 def _top(each: TokenLogprob, tokenizer: Tokenizer | None) -> Sequence[Entry]:
     return [entry(logprob, token_id, tokenizer) for token_id, logprob in each.top]
-
-
-def _alternative(each: Hypothesis) -> dict[str, Json]:
-    return {
-        "value": each.value,
-        "text": each.text,
-        "score": each.score,
-        "sum_logprob": each.sum_logprob,
-        "valid": each.valid,
-    }
