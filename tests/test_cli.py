@@ -171,7 +171,6 @@ COMMANDS = {
     "peers": ("bench", "peers"),
     "schemas": ("bench", "schemas"),
     "plain": ("bench", "plain"),
-    "formats": ("bench", "formats"),
     "demo": ("demo",),
     "run": ("run", "no-such-program"),
     "pull": ("model", "pull"),
