@@ -65,6 +65,21 @@ def test_other_greedy_tokens_hold_every_speed_back() -> None:
     assert "seconds are withheld" in text
 
 
+def test_texts_of_an_integer_engine_may_part_at_a_near_tie_and_are_counted() -> None:
+    class Integer(ScriptedEngine):
+        format = "int8 (portable)"
+        apart = 0.1
+
+        def score(self, prompt: Any, continuations: Sequence[Sequence[int]]) -> list[list[float]]:
+            return [[-1.0 - self.apart * i] * len(tokens) for i, tokens in enumerate(continuations)]
+
+    near, text = compare(Mirror('{"n":7}', '{"n":1}'), Integer(script))
+    assert near["verdict"] == "PASS" and near["near_ties"] == 3 and "near-tie" in text
+    Integer.apart = 0.3
+    far, _ = compare(Mirror('{"n":7}', '{"n":1}'), Integer(script))
+    assert far["verdict"] == "HOLD" and far["ratios"] == {}
+
+
 def test_a_width_of_one_and_no_records_are_refused() -> None:
     engine, console = ScriptedEngine(script), Console(file=io.StringIO())
     with pytest.raises(UsageError, match="width = 1"):

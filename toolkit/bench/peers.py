@@ -2,8 +2,8 @@
 
 In: an engine, a folder with the same weights.   Out: JSON (arms, ratios with quartiles, per-record times, verdict, card), a table.
 Knows nothing about: how either side decodes.
-Invariants: no ratio is given, and the verdict is HOLD, unless greedy token ids are equal on both sides for every record and
-every value of the engine is valid. Beam answers may differ (the stopping rules do): whose is likelier is counted.
+Invariants: no ratio is given, and the verdict is HOLD, unless every value of the engine is valid and greedy token ids are
+equal on both sides for every record; where the engine computes in int8 they may part at a near-tie, and such records are counted. Beam answers may differ (the stopping rules do): whose is likelier is counted.
 Method: per record all four arms, one request at a time, in an order that rotates from record to record; one record warms up.
 """
 
@@ -33,6 +33,8 @@ from toolkit.contracts import (
 from toolkit.engine.admission import prompt_ids
 from toolkit.errors import UsageError
 from toolkit.results import only_result
+
+NEAR_TIE = 0.25  # nats between two tokens that int8 may order otherwise; the report counts every use of it
 
 
 class Peer(Protocol):
@@ -71,7 +73,8 @@ def compare(
     _record(engine, peer, items[0], beam, 0)
     for index, item in enumerate(track(items, "peers", console=console, transient=True)):
         found.append(_record(engine, peer, item, beam, index))
-    result = peers_report.summarise(found, width, alpha) | {"card": card(engine)}
+    exact = getattr(engine, "format", "float32") == "float32"
+    result = peers_report.summarise(found, width, alpha, tie=0.0 if exact else NEAR_TIE) | {"card": card(engine)}
     peers_report.show(console, result)
     return result
 
@@ -107,6 +110,7 @@ def _check(engine: Engine, ids: Sequence[int], rules: Grammar, results: dict[str
     mine, its = engine.score(ids, [best.token_ids, other])
     return {
         "greedy_equal": ours == theirs,
+        "greedy_gap": gap(engine, ids, ours, theirs),
         "valid": Validator(rules).check(beam.text).valid
         and (greedy.finish_reason == "length" or Validator(rules).check(greedy.text).valid),
         "beam_equal": without_end(best.token_ids, eos) == without_end(other, eos),
@@ -117,6 +121,17 @@ def _check(engine: Engine, ids: Sequence[int], rules: Grammar, results: dict[str
         "tokens": {"greedy": len(greedy.token_ids), "beam": len(best.token_ids), "transformers_beam": len(other)},
         "passes": {"greedy": greedy.usage.passes, "beam": beam.usage.passes},
     }
+
+
+def gap(engine: Engine, ids: Sequence[int], ours: Sequence[int], theirs: Sequence[int]) -> float:
+    """Nats between the two tokens at the first place where greedy texts part, by the engine's own scores; 0 where they do not."""
+    end = engine.tokenizer.eos_ids[0]
+    at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
+    if at == len(ours) == len(theirs):
+        return 0.0
+    rivals = [[tokens[at] if at < len(tokens) else end] for tokens in (ours, theirs)]
+    (mine,), (other,) = engine.score([*ids, *ours[:at]], rivals)
+    return abs(mine - other)
 
 
 def normalised(logprobs: Sequence[float]) -> float:

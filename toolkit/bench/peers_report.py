@@ -17,16 +17,17 @@ from toolkit.bench.card import line
 from toolkit.bench.stats import median, quantile
 
 
-def summarise(records: Sequence[dict[str, Any]], width: int, alpha: float) -> dict[str, Any]:
-    """Verdict first; ratios only after a PASS."""
+def summarise(records: Sequence[dict[str, Any]], width: int, alpha: float, *, tie: float = 0.0) -> dict[str, Any]:
+    """Verdict first; ratios only after a PASS. Greedy texts may part where the two tokens are at most `tie` nats apart."""
     reasons = []
-    if other := [row["id"] for row in records if not row["greedy_equal"]]:
+    if other := [row["id"] for row in records if not row["greedy_equal"] and (tie == 0 or row["greedy_gap"] > tie)]:
         reasons.append(f"greedy tokens differ from transformers on {len(other)} of {len(records)} records, first {other[0]}")
     if invalid := [row["id"] for row in records if not row["valid"]]:
         reasons.append(f"the engine's value is not valid on {len(invalid)} records, first {invalid[0]}")
     gaps = [row["beam_score"] - row["transformers_beam_score"] for row in records]
     result: dict[str, Any] = {
         "bench": "peers", "verdict": "HOLD" if reasons else "PASS", "reasons": reasons, "records": len(records),
+        "near_ties": sum(not row["greedy_equal"] for row in records) - len(other), "tie_nats": tie,
         "width": width, "alpha": alpha, "arms": [], "ratios": {}, "quartiles": {}, "ceiling": {},
         "definition": "A_vs_B: seconds of A / seconds of B per record, median over records",
         "beam_score": {
@@ -69,6 +70,8 @@ def show(console: Console, result: dict[str, Any]) -> None:
         (name, f"{value:.2f}", "{:.2f}-{:.2f}".format(*result["quartiles"][name])) for name, value in result["ratios"].items()
     ]
     tables.show(console, f"{result['records']} records, alpha {result['alpha']}", head, rows)
+    if result["near_ties"]:
+        console.print(f"greedy texts part at a near-tie (<= {result['tie_nats']} nats) on {result['near_ties']} records")
     score = result["beam_score"]
     console.print(
         f"beam answers: the engine's likelier on {score['higher']}, equal on {score['equal']}, less likely on {score['lower']}; "
