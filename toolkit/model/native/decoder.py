@@ -2,13 +2,14 @@
 
 In: token ids and positions [T] int64, the cache slots of every row.   Out: hidden rows [T, D], logits [R, V] float32.
 Knows nothing about: which row belongs to which sequence, blocks, sampling, files.
-Invariants: no state between calls (several threads may call); weights are never written; a row's bits depend on its own
+Invariants: no state between calls but how long they took (several threads may call); weights are never written; a row's bits depend on its own
 sequence only; every index that C follows is checked here.
 Source: native.h.
 """
 
 from __future__ import annotations
 
+import time
 from ctypes import byref
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from toolkit.errors import EngineError, UnsupportedError, UsageError
 from toolkit.model.config import ModelConfig
 from toolkit.model.decoder import Block, Decoder, rope_frequencies
 from toolkit.model.native.arena import Arena
+from toolkit.model.native.crew import Crew
 from toolkit.model.native.library import LANES, TILE, CLayer, CModel, CPass, kernel_index, kernels, library
 from toolkit.model.native.pack import Packed, interleave, pack
 
@@ -57,7 +59,7 @@ class SlotRows(Protocol):
 
 
 class NativeDecoder:
-    """int8 weights and the native forward pass. threads: None takes torch's number at every call."""
+    """int8 weights and the native forward pass. threads: None takes torch's number, or one where that is faster."""
 
     def __init__(self, decoder: Decoder, *, kernels: str | None = None, threads: int | None = None) -> None:
         """Pack a torch decoder on the CPU. UnsupportedError for one whose shape or dtype the kernels do not take."""
@@ -70,6 +72,7 @@ class NativeDecoder:
         self.threads = threads
         self._library = library()
         self._kernels = kernel_index(kernels)
+        self._crew, self._head_crew = Crew(), Crew()
         self._arena = Arena()
         self._kept: list[Any] = []  # what C has pointers to
         self._model = self._build(decoder)
@@ -95,12 +98,15 @@ class NativeDecoder:
 
     def forward(self, tokens: Tensor, positions: Tensor, kv: SlotRows) -> Tensor:
         """Hidden rows [T, D] after the final norm, of tokens [T] int64 at positions [T] int64."""
-        rows, threads = len(tokens), self.threads or torch.get_num_threads()
+        rows = len(tokens)
         hidden = torch.empty(rows, self.config.hidden_size)
         if rows == 0:
             return hidden
         longest = self._check(tokens, positions, kv)
+        most = torch.get_num_threads()
+        threads = self.threads or self._crew.choose(rows, most)
         space = _space(self._library.native_space(byref(self._model), rows, longest, threads))
+        began = time.perf_counter()
         arrays: list[NDArray[Any]] = [kv.own, kv.first, kv.seen, kv.slots]
         self._library.native_forward(
             byref(self._model),
@@ -112,11 +118,17 @@ class NativeDecoder:
                 )
             ),
         )  # fmt: skip
+        self._crew.learn(rows, most, threads, time.perf_counter() - began)
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, V] float32 of hidden rows [R, D]."""
-        return linear(self._head, hidden, self._kernels, self.threads)
+        rows, most = max(1, len(hidden)), torch.get_num_threads()
+        threads = self.threads or self._head_crew.choose(rows, most)
+        began = time.perf_counter()
+        found = linear(self._head, hidden, self._kernels, threads)
+        self._head_crew.learn(rows, most, threads, time.perf_counter() - began)
+        return found
 
     def _check(self, tokens: Tensor, positions: Tensor, kv: SlotRows) -> int:
         """Raise EngineError for anything that would lead C astray; returns the most slots a row sees."""

@@ -1,0 +1,64 @@
+"""Crew: how many threads a pass gets, all that are allowed or one, whichever has been faster lately.
+
+In: rows of a pass, afterwards the seconds it took.   Out: a number of threads.
+Knows nothing about: what the threads do; their number never changes a result.
+Why: threads meet at every stage of a pass, so one whose processor was taken away keeps the others waiting. On a machine that
+something else keeps busy two threads were four times slower than one; on two hyper-threads of one core hardly faster.
+Invariants: the loser is tried again, ever more rarely while it goes on losing; several threads may ask.
+"""
+
+from __future__ import annotations
+
+_SOONEST, _LATEST = 16, 512  # passes between two trials of the loser
+_WEIGHT = 0.3  # of the newest measurement
+
+
+class Crew:
+    """Measurements of passes by size (powers of two of rows)."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, _Size] = {}
+
+    def choose(self, rows: int, most: int) -> int:
+        """1 or `most` threads for a pass of so many rows."""
+        return self._size(rows, most).choose(most) if most > 1 else 1
+
+    def learn(self, rows: int, most: int, threads: int, seconds: float) -> None:
+        """A pass with `threads` of `most` threads took so long."""
+        if most > 1:
+            self._size(rows, most).learn(threads, seconds / rows)
+
+    def _size(self, rows: int, most: int) -> _Size:
+        return self._sizes.setdefault(rows.bit_length() * (1 << 20) + most, _Size())
+
+
+class _Size:
+    """Seconds a row with each number of threads, and when the slower number is tried next."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, float] = {}
+        self._wait = _SOONEST
+        self._passes = 0
+
+    def choose(self, most: int) -> int:
+        best = self._faster()
+        if best is None:
+            return 1 if most in self._seconds else most
+        self._passes += 1
+        if self._passes < self._wait:
+            return best
+        self._passes = 0
+        return most if best == 1 else 1
+
+    def learn(self, threads: int, seconds: float) -> None:
+        before = self._faster()
+        known = self._seconds.get(threads, seconds)
+        self._seconds[threads] = known + _WEIGHT * (seconds - known)
+        if before is None or self._faster() != before:
+            self._wait = _SOONEST
+        elif threads != before:  # the loser lost again
+            self._wait = min(2 * self._wait, _LATEST)
+
+    def _faster(self) -> int | None:
+        """The faster number, None until both were measured."""
+        return min(self._seconds, key=lambda threads: self._seconds[threads]) if len(self._seconds) > 1 else None
