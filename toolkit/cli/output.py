@@ -38,10 +38,11 @@ def _finite(value: Json) -> Json:
 
 
 def console() -> Console:
-    """rich on stderr."""
+    """rich on stderr; where that is no terminal, wide enough that no table is cut."""
     from rich.console import Console
 
-    return Console(stderr=True)
+    found = Console(stderr=True)
+    return found if found.is_terminal else Console(stderr=True, width=160)
 
 
 def argument_text(argument: str) -> str:
