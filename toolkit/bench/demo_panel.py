@@ -38,7 +38,9 @@ def panel(record: Mapping[str, Any], width: int, number: str) -> Panel:
     return Panel(
         Group(f"[italic]{escape(record['text'])}[/]", table, f"[dim]confidence[/]  {fields or '-'}"),
         title=f"{number}  {record['id']}",
-        subtitle="[dim]right column: log-probability of the whole answer[/]" if number.startswith("1/") else None,
+        subtitle="[dim]right column: log-probability of the answer's tokens (other tokens can spell the same value)[/]"
+        if number.startswith("1/")
+        else None,
         title_align="left",
         border_style="green" if beam["right"] else "yellow" if any(h["right"] for h in beam["alternatives"]) else "red",
     )

@@ -34,7 +34,11 @@ BEAM_OPTIONS = ("width", "alpha", "penalty", "n", "groups", "diversity", "max_to
 @click.option("--schema", type=TEXT, help="JSON Schema of every record: a path, or a name of schemas/.")
 @click.option("--schema-field", type=TEXT, help="The field that holds each record's own schema.")
 @click.option("--text-field", type=TEXT, help="The field that holds the text.  [default: text]")
-@click.option("--id-field", type=TEXT, help="The field that holds the id.  [default: id where there is one, else the line]")
+@click.option(
+    "--id-field",
+    type=TEXT,
+    help="The field that holds the id, which becomes text.  [default: id where there is one, else the line]",
+)
 @click.option("--encoding", type=TEXT, help="utf-8, latin-1 or cp1252.  [default: utf-8]")
 @beam_options
 @click.option("--in-flight", type=click.IntRange(1, 256), default=8, show_default=True, help="Records decoded together.")
