@@ -65,6 +65,16 @@ def test_stopping_early_never_gives_a_worse_answer_than_running_to_the_end(
         assert early.score == pytest.approx(late.score, abs=1e-6) and early.text == late.text
 
 
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("n", [1, 2, 6])
+def test_stopping_early_is_as_good_with_diverse_groups_and_few_wanted(tiny: EmbeddedEngine, alpha: float, n: int) -> None:
+    for prompt in PROMPTS:
+        for price in (0.5, 3.0):
+            params = BeamParams(width=6, n=n, groups=3, diversity=price, alpha=alpha, max_tokens=48)
+            early, late = search(tiny, prompt, SCHEMA, params), search(tiny, prompt, SCHEMA, params, cut=False)
+            assert early.score == pytest.approx(late.score, abs=1e-6) and early.text == late.text
+
+
 @pytest.mark.parametrize("width", [1, 2, 4, 7])
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 def test_looking_forced_tokens_ahead_changes_nothing_but_the_passes(tiny: EmbeddedEngine, width: int, alpha: float) -> None:

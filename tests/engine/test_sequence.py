@@ -9,7 +9,7 @@ import pytest
 
 from toolkit.contracts import Grammar
 from toolkit.engine.sequence import Sequence
-from toolkit.errors import EngineError, UsageError
+from toolkit.errors import EngineError, SchemaError, UsageError
 from toolkit.grammar.compile import compile_grammar
 from toolkit.grammar.mask import allocate
 from toolkit.kv.blocks import BlockPool
@@ -70,6 +70,9 @@ def test_what_the_grammar_refuses_changes_nothing_and_the_prompt_cannot_be_rolle
     before = picture(sequence)
     with pytest.raises(UsageError):
         sequence.advance([ord("a"), ord("z")])
+    assert picture(sequence) == before
+    with pytest.raises(SchemaError, match="its own mask"):
+        sequence.follow([ord("z")])
     assert picture(sequence) == before
     with pytest.raises(EngineError, match="0 were generated"):
         sequence.rollback(1)

@@ -149,7 +149,7 @@ class EmbeddedEngine(Front):
                     event = events.get()
                     self._count(event, left)
                     yield event
-                    if more:
+                    if more and given is None:
                         break
         finally:
             for name in left:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Tokens
 
 from toolkit.contracts import Matcher
-from toolkit.errors import EngineError
+from toolkit.errors import EngineError, SchemaError, UsageError
 from toolkit.kv.table import BlockTable
 
 
@@ -43,6 +43,16 @@ class Sequence:
         if self.matcher is not None:
             self.matcher.advance(tokens)
         self.tokens.extend(tokens)
+
+    def follow(self, tokens: Tokens[int]) -> None:
+        """Append tokens that the mask allowed or the grammar forced; SchemaError if the grammar engine refuses them all the same."""
+        try:
+            self.advance(tokens)
+        except UsageError as error:
+            raise SchemaError(
+                "the grammar engine refuses a token that its own mask allowed: the grammar is beyond its limits",
+                hint="use fewer and smaller nested repetitions",
+            ) from error
 
     def rollback(self, n: int) -> None:
         """Undo the last n generated tokens, their keys and values included."""

@@ -5,8 +5,8 @@ What the grammar forces is looked ahead: the tokens are appended at once and sco
 through them step by step without further passes. The result is that of the token-by-token search, to the last hypothesis
 (`lookahead=False` is that slow twin; tests compare the two).
 
-Stopping: once `n` distinct hypotheses have ended, live ones whose bound does not exceed the best *valid* score are cut;
-the search ends when none is left, or at max_tokens. No continuation can beat the bound, so the best valid hypothesis is
+Stopping: once `n` distinct hypotheses have ended, live ones whose bound does not exceed the best *valid* score are cut (with
+diverse groups only when that holds for all of them, since groups depend on each other); the search ends when none is left, or at max_tokens. No continuation can beat the bound, so the best valid hypothesis is
 never worse than that of a search that runs to the end.
 Knows nothing about: other requests, block tables. Source: see toolkit/sample/beam.py.
 """
@@ -122,9 +122,11 @@ class Search:
             for candidate in survivors:
                 taken[candidate.token] = taken.get(candidate.token, 0) + 1
             after.append(self._extend(group, survivors, length))
-        if self.harvest.enough:
-            after = [self._cut(group) for group in after]
-        return after
+        if not self.harvest.enough:
+            return after
+        if self.params.groups > 1 and any(self._hopes(one) for group in after for one in group):
+            return after  # a group that lost beams would take other tokens, and later groups pay for those: all go or none
+        return [self._cut(group) for group in after]
 
     def _candidates(self, group: list[Beam], taken: dict[int, int]) -> Iterator[Candidate]:
         for parent, one in enumerate(group):
@@ -155,7 +157,7 @@ class Search:
     def _grow(self, one: Beam, room: int) -> bool:
         """Take the chosen token, and what it forces, into the sequence; False if the grammar engine gave up on it."""
         try:
-            one.sequence.advance(one.ids[-1:])
+            one.sequence.follow(one.ids[-1:])
             one.forced = self._force(one.sequence, room)
         except SchemaError as error:
             self.harvest.dead(error)
@@ -168,7 +170,7 @@ class Search:
             return []
         forced = sequence.matcher.forced()[:room]
         if forced:
-            sequence.advance(forced)
+            sequence.follow(forced)
             self.job.books.forced_tokens += len(forced)
         return forced
 
@@ -179,9 +181,13 @@ class Search:
             return likeliest
         return [(forced[0], min(float(row[forced[0]] - torch.logsumexp(row, dim=-1)), 0.0), 0.0)]
 
+    def _hopes(self, one: Beam) -> bool:
+        """Whether a continuation could still beat the best valid hypothesis."""
+        return bound(one.total, self.params) > self.harvest.best_valid
+
     def _cut(self, group: list[Beam]) -> list[Beam]:
         """Drop beams that cannot beat the best valid hypothesis any more."""
-        alive = [one for one in group if bound(one.total, self.params) > self.harvest.best_valid]
+        alive = [one for one in group if self._hopes(one)]
         for one in group:
             if not any(one is kept for kept in alive):
                 self.job.drop(one.sequence)

@@ -139,7 +139,7 @@ class Sample:
         if token in self._ends:
             self.reason, self.matched = "stop", token
             return ""
-        self.sequence.advance([token])
+        self.sequence.follow([token])
         text = self._stream.feed(token)
         if self._stream.matched is not None:
             self.reason, self.matched = "stop", self._stream.matched
