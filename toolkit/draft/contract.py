@@ -1,0 +1,112 @@
+"""What a drafter is: one file with these two classes, one row in DRAFTERS; laws, benchmark and README rows follow.
+
+    Source   the loaded weights or rules, one an engine      open(seed) -> Drafter, one a sequence
+    Drafter  observe(commit) after every pass, propose(budget) before the next one, close() at the end
+
+The order of calls is: observe (prompt and first token), propose, observe, propose, ... close. All calls come from the
+engine's one thread, gradients off. Whatever they raise switches speculation off for that request and is told; outputs never change.
+Knows nothing about: how trees are verified, grammars, other sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from toolkit.contracts import SamplingParams, Tokenizer
+from toolkit.draft.tree import DraftTree
+from toolkit.model.decoder import Decoder
+from toolkit.model.native.decoder import NativeDecoder
+from toolkit.plugins import Table
+
+DRAFTERS = Table(
+    "drafter",
+    {
+        "ngram": "toolkit.draft.ngram:NgramSource",
+        "model": "toolkit.draft.model:ModelSource",
+        "medusa": "toolkit.draft.medusa:MedusaSource",
+        "mtp": "toolkit.draft.mtp:MtpSource",
+        "ngram+mtp": "toolkit.draft.mixed:NgramMtpSource",
+    },
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """The model that decides. `loaded` is its torch form, whose weights a source may use or copy while it is built only.
+
+    `folder` is where its files are, "" for the tiny model.
+    """
+
+    decoder: Decoder | NativeDecoder
+    loaded: Decoder
+    tokenizer: Tokenizer
+    fingerprint: str
+    name: str
+    folder: str
+    vocab_size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Commit:
+    """Tokens that became part of the text, and the target's hidden rows that became known.
+
+    tokens: new since the last commit (the first one holds the prompt and the first token). The drafter's text ends with them.
+    hidden [n, D] float32, after the final norm: of the committed tokens from place `start` on. The last committed token has
+    none yet, nor have tokens that a grammar forced behind it. None unless the source asked. At a prefix-cache hit `start`
+    jumps: what lies before was computed by another request and has no hidden rows.
+    """
+
+    tokens: tuple[int, ...]
+    hidden: Tensor | None = None
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much to propose: at most `nodes` nodes and `depth` tokens on a path, for a text drawn with `sampling`.
+
+    A drafter that draws (q) draws at the request's temperature; at temperature 0 it is deterministic.
+    """
+
+    nodes: int
+    depth: int
+    sampling: SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one proposed token costs: multiply-adds and bytes of weights read."""
+
+    flops: float = 0.0
+    weight_bytes: float = 0.0
+
+
+class Drafter(Protocol):
+    """Guesses for one sequence."""
+
+    def observe(self, commit: Commit) -> None:
+        """Take in what was committed."""
+
+    def propose(self, budget: Budget) -> DraftTree:
+        """Guess what follows the last committed token; EMPTY where there is no guess worth a row."""
+
+    def close(self) -> None:
+        """Free everything; called once, also after an error."""
+
+
+class Source(Protocol):
+    """Built as `Source(target, options)`: options are the drafter's own, unknown ones raise UsageError."""
+
+    name: str
+    needs_hidden: bool
+    lossy: bool  # only with a name that says so
+    cost: Cost
+
+    def __init__(self, target: Target, options: Mapping[str, Any]) -> None: ...
+
+    def open(self, seed: int) -> Drafter:
+        """A drafter for one sequence; `seed` is for draws of its own."""
