@@ -10,12 +10,13 @@ released checkpoints, query/key norms of Qwen3; departures: q, k, v and gate, up
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from toolkit.contracts import require
 from toolkit.model.attention import KVView
 from toolkit.model.config import ModelConfig
 
@@ -55,6 +56,12 @@ class Decoder:
         self.norm = norm
         self.head = Linear(head)
         self._frequencies = rope_frequencies(config).to(embedding.device)
+
+    def first(self, layers: int) -> Decoder:
+        """The decoder of the first `layers` layers with this one's final norm and head; no weight is copied."""
+        require(1 <= layers <= self.config.layers, "layers", layers, f"an integer from 1 to {self.config.layers}")
+        config = replace(self.config, layers=layers)
+        return Decoder(config, self.embedding, self.blocks[:layers], self.norm, self.head.weight)
 
     @property
     def device(self) -> torch.device:

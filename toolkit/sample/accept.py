@@ -48,7 +48,7 @@ def choose(
         if _uniform(random) * float(row[token]) < float(p[token]):
             return token, place
         p = residual(p, row)
-    return _invert(p, random), None
+    return invert(p, random), None
 
 
 def dense(logits: Tensor, params: SamplingParams) -> Tensor:
@@ -85,7 +85,7 @@ def checked(q: Tensor, children: Sequence[int], vocabulary: int) -> Tensor:
     return q / q.sum(-1, keepdim=True)
 
 
-def _invert(p: Tensor, random: torch.Generator) -> int:
+def invert(p: Tensor, random: torch.Generator) -> int:
     """A token drawn from p [V] float64: where the cumulative sum first exceeds a uniform share of it, so p > 0 there."""
     sums = p.cumsum(0)
     return int(torch.searchsorted(sums, _uniform(random) * sums[-1], right=True))

@@ -10,7 +10,9 @@ Source: native.h.
 from __future__ import annotations
 
 import time
+from copy import copy
 from ctypes import byref
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from toolkit.contracts import require
 from toolkit.errors import EngineError, UnsupportedError, UsageError
 from toolkit.model.config import ModelConfig
 from toolkit.model.decoder import Block, Decoder, rope_frequencies
@@ -74,8 +77,20 @@ class NativeDecoder:
         self._kernels = kernel_index(kernels)
         self._crew, self._head_crew = Crew(), Crew()
         self._arena = Arena()
-        self._kept: list[Any] = []  # what C has pointers to
+        self._kept: list[Any] = []  # what C has pointers to, next to the packed matrices:
+        self._layers: list[tuple[Packed, ...]] = []
+        self._ends: list[Packed] = []  # head and embedding, one where they are tied
         self._model = self._build(decoder)
+
+    def first(self, layers: int) -> NativeDecoder:
+        """The decoder of the first `layers` layers with this one's final norm and head; no weight is copied."""
+        require(1 <= layers <= self.config.layers, "layers", layers, f"an integer from 1 to {self.config.layers}")
+        part = copy(self)  # keeps what C has pointers to
+        part.config = replace(self.config, layers=layers)
+        part._crew, part._head_crew = Crew(), Crew()
+        part._model = CModel.from_buffer_copy(self._model)
+        part._model.layers = layers
+        return part
 
     @property
     def device(self) -> torch.device:
@@ -93,8 +108,9 @@ class NativeDecoder:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of packed weights."""
-        return sum(item.nbytes for item in self._kept if isinstance(item, Packed))
+        """Bytes of packed weights that a pass and its head read, or look rows up in."""
+        layers = [packed for layer in self._layers[: self.config.layers] for packed in layer]
+        return sum(packed.nbytes for packed in (*layers, *self._ends))
 
     def forward(self, tokens: Tensor, positions: Tensor, kv: SlotRows) -> Tensor:
         """Hidden rows [T, D] after the final norm, of tokens [T] int64 at positions [T] int64."""
@@ -157,10 +173,10 @@ class NativeDecoder:
     def _build(self, decoder: Decoder) -> CModel:
         config = decoder.config
         layers = (CLayer * config.layers)(*(self._layer(block) for block in decoder.blocks))
-        self._head = self._keep(pack(decoder.head.weight, decoder.head.bias, self._arena))
-        embedding = (
-            self._head if decoder.head.weight is decoder.embedding else self._keep(pack(decoder.embedding, None, self._arena))
-        )
+        self._ends.append(pack(decoder.head.weight, decoder.head.bias, self._arena))
+        if decoder.head.weight is not decoder.embedding:
+            self._ends.append(pack(decoder.embedding, None, self._arena))
+        self._head, embedding = self._ends[0], self._ends[-1]
         angles = torch.arange(config.context, dtype=torch.float32)[:, None] * rope_frequencies(config)
         self._kept.append(layers)
         return CModel(
@@ -178,13 +194,8 @@ class NativeDecoder:
             (block.down.weight, block.down.bias),
         )
         norms = (block.attention_norm, block.mlp_norm, block.q_norm, block.k_norm)
-        return CLayer(
-            *(self._keep(pack(*matrix, self._arena)).c() for matrix in matrices), *(self._floats(norm) for norm in norms)
-        )
-
-    def _keep(self, packed: Packed) -> Packed:
-        self._kept.append(packed)
-        return packed
+        self._layers.append(tuple(pack(*matrix, self._arena) for matrix in matrices))
+        return CLayer(*(packed.c() for packed in self._layers[-1]), *(self._floats(norm) for norm in norms))
 
     def _floats(self, tensor: Tensor | None) -> int | None:
         """Pointer to a contiguous float32 copy that lives as long as this decoder."""

@@ -1,0 +1,77 @@
+"""FirstOf: several drafters in one, the first that has a guess proposes; "ngram+mtp" is the one in the table.
+
+In: what its parts take.   Out: the tree of the first part that has one.
+Knows nothing about: how its parts guess.
+Invariants: every part sees every commit, so each could propose at any time; closing closes all, also where one fails.
+Source: own; copying is the n-gram part's, what is new the other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from toolkit.draft.contract import DRAFTERS, Budget, Commit, Cost, Drafter, Source, Target
+from toolkit.draft.options import Options
+from toolkit.draft.tree import EMPTY, DraftTree
+
+
+class FirstOf:
+    """Drafters of one sequence, asked in order."""
+
+    def __init__(self, parts: Sequence[Drafter]) -> None:
+        self.parts = tuple(parts)
+
+    def observe(self, commit: Commit) -> None:
+        """Every part takes it in."""
+        for part in self.parts:
+            part.observe(commit)
+
+    def propose(self, budget: Budget) -> DraftTree:
+        """The first tree that is not empty."""
+        return next((tree for part in self.parts if len(tree := part.propose(budget))), EMPTY)
+
+    def close(self) -> None:
+        """Close every part; the first error is raised after the last was closed."""
+        with ExitStack() as stack:
+            for part in self.parts:
+                stack.callback(part.close)
+
+
+class FirstOfSource:
+    """Sources of the table, in order. Options: one mapping a part, under its name: {"ngram": {"min_match": 3}}."""
+
+    name: str
+    parts: tuple[str, ...]
+    defaults: Mapping[str, Mapping[str, Any]]  # options that a part has here where it is not told otherwise
+
+    def __init__(self, target: Target, options: Mapping[str, Any]) -> None:
+        given = Options(self.name, options)
+        own = {part: {**self.defaults.get(part, {}), **given.group(part)} for part in self.parts}
+        given.end()
+        self.sources: list[Source] = [DRAFTERS.load(part)(target, own[part]) for part in self.parts]
+        self.needs_hidden = any(source.needs_hidden for source in self.sources)
+        self.lossy = any(source.lossy for source in self.sources)
+        # The dearest part's: which part a token comes from is not known before.
+        self.cost = Cost(
+            max(source.cost.flops for source in self.sources), max(source.cost.weight_bytes for source in self.sources)
+        )
+
+    def open(self, seed: int) -> FirstOf:
+        """A drafter for one sequence; every part gets the same seed."""
+        with ExitStack() as stack:
+            parts: list[Drafter] = []
+            for source in self.sources:
+                parts.append(source.open(seed))
+                stack.callback(parts[-1].close)
+            stack.pop_all()
+        return FirstOf(parts)
+
+
+class NgramMtpSource(FirstOfSource):
+    """Copies where the text repeats itself, the MTP head elsewhere. The n-gram part speaks only where it is rather sure."""
+
+    name = "ngram+mtp"
+    parts = ("ngram", "mtp")
+    defaults = {"ngram": {"min_match": 3, "floor": 0.4}}  # noqa: RUF012 - a constant
