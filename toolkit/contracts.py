@@ -151,6 +151,8 @@ class Request:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     beam: BeamParams | None = None
     grammar: Grammar | None = None
+    speculate: bool = True  # False decodes without the engine's drafter
+    trace: bool = False  # keep what every pass verified (Completion.trace)
 
     def __post_init__(self) -> None:
         is_prompt = isinstance(self.prompt, Sequence) and not isinstance(self.prompt, bytes | bytearray | memoryview)
@@ -159,6 +161,8 @@ class Request:
         require(isinstance(self.sampling, SamplingParams), "sampling", self.sampling, "SamplingParams")
         require(self.beam is None or isinstance(self.beam, BeamParams), "beam", self.beam, "None or BeamParams")
         require(self.grammar is None or isinstance(self.grammar, Grammar), "grammar", self.grammar, "None or a Grammar")
+        for name in ("speculate", "trace"):
+            require(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +177,11 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a request has cost so far, all of its samples together. Rows are token rows sent through the model; passes are forward passes it took part in."""
+    """What a request has cost so far, all of its samples together.
+
+    Rows are token rows sent through the model, passes are forward passes it took part in. The books of sampled text balance:
+    output_tokens = steps + accepted + appended - trimmed (summed over all samples of the request).
+    """
 
     input_tokens: int = 0
     cached_tokens: int = 0  # prompt tokens whose KV was found, not computed
@@ -181,11 +189,19 @@ class Usage:
     forced_tokens: int = 0  # tokens that the grammar left no choice about, over all lines of the request
     passes: int = 0
     rows: int = 0
-    proposed: int = 0
+    steps: int = 0  # passes from which a sample drew, the one of the prompt included
+    appended: int = 0  # tokens that the grammar forced behind a step's own token
+    verify_passes: int = 0  # steps that verified a draft
+    proposed: int = 0  # draft tokens verified: nodes of all trees, after what a grammar forbids was cut
     accepted: int = 0
+    proposed_by_position: tuple[int, ...] = ()  # passes whose draft reached so far: entry 0 is the first token after the root
     accepted_by_position: tuple[int, ...] = ()
+    trimmed: int = 0  # steps that gave no token of their own: the text ended before it
+    draft_s: float = 0.0  # seconds inside the drafter
     kv_blocks_peak: int = 0
     kv_blocks_shared: int = 0  # at the peak: blocks referenced by more than one sequence or also by the prefix cache
+    requests: int = 0  # HTTP requests it took part in, repeated ones included; 0 without a server
+    tokens_sent: int = 0  # prompt tokens of its lines in those requests; rows of them were computed, the rest was cached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,12 +214,26 @@ class Timing:
     decode_tok_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class PassTrace:
+    """What one pass verified and emitted: the tree (tokens [N], parent [N], -1 = root), the nodes accepted, the tokens that came.
+
+    `emitted` are all new tokens in order: those of the accepted nodes (forced ones among them) first, then the correction or
+    bonus token, then what the grammar forced behind it.
+    """
+
+    tokens: tuple[int, ...]
+    parent: tuple[int, ...]
+    accepted: tuple[int, ...]
+    emitted: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """One finished sample. `text` stops before stop strings.
 
     `token_ids` holds every generated token, a chosen end token included. finish_reason "grammar" means that nothing could
-    follow: the end token was then not decoded.
+    follow: the end token was then not decoded. `partial` lists what the grammar could not enforce and a validator decided.
     """
 
     text: str
@@ -212,8 +242,11 @@ class Completion:
     matched_stop: str | int | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
     seed: int | None = None
+    notes: tuple[str, ...] = ()  # what the caller should know, such as speculation that was switched off
+    trace: tuple[PassTrace, ...] = ()  # one entry a pass, only where the request asked for it
     usage: Usage = field(default_factory=Usage)
     timing: Timing = field(default_factory=Timing)
+    partial: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -341,8 +341,10 @@ def test_duplicate_ids_and_unknown_parameters_are_refused(tiny: EmbeddedEngine) 
         tiny.complete("x", temprature=1.0)
     with pytest.raises(UsageError, match="one grammar"):
         tiny.complete("x", regex="a", choices=["b"])
-    with pytest.raises(UnsupportedError, match="mtp"):
-        EmbeddedEngine("tiny", drafter="mtp")
+    with pytest.raises(UsageError, match="oracle"):
+        EmbeddedEngine("tiny", drafter="oracle")
+    with pytest.raises(UsageError, match="without a drafter"):
+        EmbeddedEngine("tiny", draft={"tokens": 3})
     with pytest.raises(UsageError, match="disagree"):
         open_engine("embedded:mtp", model="tiny", drafter="none")
     with pytest.raises(UsageError, match=r"kvblocks.*kv_blocks"):

@@ -3,7 +3,8 @@
     Source   the loaded weights or rules, one an engine      open(seed) -> Drafter, one a sequence
     Drafter  observe(commit) after every pass, propose(budget) before the next one, close() at the end
 
-The order of calls is: observe (prompt and first token), propose, observe, propose, ... close. All calls come from the
+The order of calls is: observe (prompt and first token), propose, observe, propose, ... close; where drafting does not pay, many
+observes may come before the next propose, so observe only takes note and propose does the work. All calls come from the
 engine's one thread, gradients off. Whatever they raise switches speculation off for that request and is told; outputs never change.
 Knows nothing about: how trees are verified, grammars, other sequences.
 """
@@ -38,15 +39,14 @@ DRAFTERS = Table(
 class Target:
     """The model that decides. `loaded` is its torch form, whose weights a source may use or copy while it is built only.
 
-    `folder` is where its files are, "" for the tiny model.
+    `model` is the name or path that it was opened with.
     """
 
     decoder: Decoder | NativeDecoder
     loaded: Decoder
     tokenizer: Tokenizer
     fingerprint: str
-    name: str
-    folder: str
+    model: str
     vocab_size: int
 
 

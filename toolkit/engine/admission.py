@@ -57,8 +57,8 @@ def checked_ids(ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
     return list(ids)
 
 
-def admit(request: Request, tokenizer: Tokenizer, limits: Limits) -> Admitted:
-    """Check a generation or beam request; see the module for what is raised."""
+def admit(request: Request, tokenizer: Tokenizer, limits: Limits, *, spare: int = 0) -> Admitted:
+    """Check a generation or beam request; see the module for what is raised. Each line may hold `spare` tokens beside its text."""
     sampling = request.sampling
     if request.beam is None:
         for name, ids in (
@@ -84,7 +84,7 @@ def admit(request: Request, tokenizer: Tokenizer, limits: Limits) -> Admitted:
         )
     max_tokens = min(request.beam.max_tokens if request.beam else sampling.max_tokens, room)
     lines = request.beam.width if request.beam else sampling.n
-    reserve = reserve_blocks(len(prompt), [max_tokens] * lines, limits)
+    reserve = reserve_blocks(len(prompt), [max_tokens + spare] * lines, limits)
     grammar = compile_grammar(request.grammar, tokenizer) if request.grammar is not None else None
     return Admitted(prompt, grammar, max_tokens, reserve)
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 import itertools
 import queue
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import torch
 
 from toolkit.contracts import Capabilities, Done, Event, Failed, Prompt, Request, Tokenizer, require
+from toolkit.draft.contract import DRAFTERS
 from toolkit.engine.admission import Limits, admit, checked_ids, prompt_ids, reserve_blocks
+from toolkit.engine.calibrate import calibrate
 from toolkit.engine.formats import formatted
 from toolkit.engine.forward import Forward
 from toolkit.engine.front import Front
@@ -26,6 +29,8 @@ from toolkit.engine.job import Job, Loop
 from toolkit.engine.loops.beam import beam
 from toolkit.engine.loops.plain import plain
 from toolkit.engine.loops.score import Scores, score
+from toolkit.engine.loops.speculative import speculative
+from toolkit.engine.plan import Plan
 from toolkit.engine.scheduler import Scheduler
 from toolkit.engine.sequence import Sequence as Line
 from toolkit.engine.worker import Worker
@@ -51,6 +56,8 @@ class EmbeddedEngine(Front):
     kv_blocks x block_size tokens of KV memory bound what runs together; batch_rows bounds the token rows of one pass.
     format: "int8" (native, exact integer sums), "float32" (torch), or "auto": int8 on the CPU where it was compiled and takes
     the model, torch otherwise. dtype is that of torch; int8 is packed from float32.
+    drafter: a row of toolkit.draft.contract.DRAFTERS guesses ahead of sampled text (never of beams); outputs stay the same. draft:
+    "tokens" (how far), "nodes" (how many in a tree), both left to measurement where not given, and the drafter's own options.
     threads sets torch's thread count, which is one for the whole process (None leaves it alone).
     """
 
@@ -59,6 +66,7 @@ class EmbeddedEngine(Front):
         model: str | Path = "smollm2",
         *,
         drafter: str = "none",
+        draft: Mapping[str, Any] | None = None,
         device: str = "cpu",
         dtype: str = "float32",
         format: str = "auto",  # noqa: A002 - the word users know
@@ -68,10 +76,7 @@ class EmbeddedEngine(Front):
         prefix_cache: bool = True,
         threads: int | None = None,
     ) -> None:
-        if drafter != "none":
-            raise UnsupportedError(
-                f"drafter {drafter!r} is not available: the embedded engine decodes without speculation", hint='drafter="none"'
-            )
+        plan = Plan.of(drafter, draft or {})
         require(dtype in DTYPES, "dtype", dtype, ", ".join(DTYPES))
         for name, value, least in (
             ("kv_blocks", kv_blocks, 1),
@@ -87,6 +92,7 @@ class EmbeddedEngine(Front):
         self.tokenizer: Tokenizer
         loaded, self.tokenizer, mark = _load(model, device, dtype)
         decoder = formatted(loaded, format)
+        self._source = plan.source(decoder, loaded, self.tokenizer, mark, str(model))
         del loaded
         if isinstance(decoder, NativeDecoder):
             trim()
@@ -98,6 +104,8 @@ class EmbeddedEngine(Front):
             device=torch.device(device),
             prefix_cache=prefix_cache,
         )
+        costs = calibrate(self._forward, batch_rows=batch_rows) if self._source is not None else None
+        self._pace = plan.pace(costs) if costs is not None else None
         self._limits = Limits(decoder.config.context, kv_blocks, block_size)
         self._capabilities = Capabilities(
             engine="embedded",
@@ -108,8 +116,9 @@ class EmbeddedEngine(Front):
             grammars=("json_schema", "regex", "lark", "choices"),
             beam=True,
             score=True,
+            drafters=("none", *DRAFTERS),
         )
-        self._worker = Worker(Scheduler(self._forward, batch_rows=batch_rows))
+        self._worker = Worker(Scheduler(self._forward, batch_rows=batch_rows, costs=costs))
         weakref.finalize(self, self._worker.close)  # also at exit: a thread inside torch must not outlive the interpreter
         self._numbers = itertools.count(1)
         self._jobs: dict[str, Job] = {}
@@ -216,15 +225,24 @@ class EmbeddedEngine(Front):
             raise UsageError(f"request id {request.id!r} is in use", hint="ids of requests in flight are distinct")
         left[request.id] = 1 if request.beam else request.sampling.n
         try:
-            admitted = admit(request, self.tokenizer, self._limits)
+            loop, spare = self._loop(request)
+            admitted = admit(request, self.tokenizer, self._limits, spare=spare)
         except ToolkitError as error:
             tell(Failed(request.id, error))
             return
-        loop = plain if request.beam is None else _beam
         job = Job(request, admitted.prompt, self.tokenizer, admitted.grammar, admitted.max_tokens, admitted.reserve, loop, tell)
         if self._jobs.setdefault(request.id, job) is not job:
             raise UsageError(f"request id {request.id!r} is in use", hint="ids of requests in flight are distinct")
         self._worker.submit(job)
+
+    def _loop(self, request: Request) -> tuple[Callable[[Job, Line], Loop], int]:
+        """The loop that decodes a request, and the cache slots that its drafts may take beside its text."""
+        if request.beam is not None:
+            return _beam, 0
+        source, pace = self._source, self._pace
+        if source is None or pace is None or not request.speculate:
+            return plain, 0
+        return lambda job, root: speculative(job, root, source, pace), pace.widest
 
     def _count(self, event: Event, left: dict[str, int]) -> None:
         """Note what an event ends."""

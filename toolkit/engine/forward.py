@@ -1,7 +1,7 @@
 """Forward: one pass of the model over the pending tokens of many sequences. The only place that builds model inputs.
 
-In: feeds, each some pending tokens of one sequence and how many of their rows want logits.
-Out: per feed logits [rows, V] float32, V cut to the tokenizer's vocabulary (padding columns are never seen by anyone).
+In: feeds, each some pending tokens of one sequence, how many of their rows want logits, and perhaps a draft tree behind them.
+Out: per feed logits [rows + N, V] float32, V cut to the tokenizer's vocabulary (padding columns are never seen by anyone).
 Knows nothing about: requests, grammars, samplers.
 """
 
@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from toolkit.draft.tree import EMPTY, DraftTree
 from toolkit.engine.sequence import Sequence
+from toolkit.errors import EngineError
 from toolkit.kv.blocks import BlockPool
 from toolkit.kv.prefix import PrefixCache
 from toolkit.kv.slots import SlotView
@@ -26,11 +28,21 @@ from toolkit.model.native.decoder import NativeDecoder
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """The next `count` pending tokens of a sequence; logits are wanted of the last `rows` of them."""
+    """The next `count` pending tokens of a sequence; logits are wanted of the last `rows` of them and of all nodes of the tree.
+
+    A tree stands behind the last pending token. `hidden` takes the hidden rows [count + N, D] where they are wanted.
+    """
 
     sequence: Sequence
     count: int
     rows: int
+    tree: DraftTree = EMPTY
+    hidden: list[Tensor] | None = None
+
+    @property
+    def size(self) -> int:
+        """Rows that it adds to the pass."""
+        return self.count + len(self.tree)
 
 
 class Forward:
@@ -76,7 +88,7 @@ class Forward:
     def keep_prefix(self, sequence: Sequence) -> None:
         """Remember the full blocks that are computed so far."""
         if self.prefix_enabled:
-            self.prefix.insert(sequence.tokens[: sequence.table.length], sequence.table.blocks)
+            self.prefix.insert(sequence.tokens[: sequence.computed], sequence.table.blocks)
 
     def __call__(self, feeds: Many[Feed]) -> list[Tensor]:
         """Run one pass; afterwards the fed tokens are part of their sequences' caches. A pass that fails leaves them pending."""
@@ -94,22 +106,33 @@ class Forward:
         wanted: list[int] = []
         spans: list[Span] = []
         for feed in feeds:
-            table = feed.sequence.table
-            start = table.length
-            shortage = table.needs(feed.count) - self.pool.free
-            if shortage > 0:
-                self.prefix.evict(shortage)
-            self.store.copy(table.append(feed.count))
-            spans.append(Span(table, feed.count))
-            wanted += range(len(tokens) + feed.count - feed.rows, len(tokens) + feed.count)
-            tokens += feed.sequence.tokens[start : start + feed.count]
-            positions += range(start, start + feed.count)
+            spans.append(self._span(feed))
+            end = len(tokens) + feed.count
+            wanted += range(end - feed.rows, end + len(feed.tree))
+            at = feed.sequence.table.length - feed.size
+            tokens += [*feed.sequence.tokens[at : at + feed.count], *feed.tree.tokens]
+            positions += range(at, at + feed.count)
+            positions += [at + feed.count + len(path) - 1 for path in feed.tree.paths]
         with torch.inference_mode():
             hidden = self._hidden(self._ids(tokens), self._ids(positions), spans)
-            if len(wanted) != len(tokens):
-                hidden = hidden[self._ids(wanted)]
-            logits = self.decoder.logits(hidden)[:, : self.vocab_size]
-        return list(torch.split(logits, [feed.rows for feed in feeds]))
+            rows = hidden if len(wanted) == len(tokens) else hidden[self._ids(wanted)]
+            logits = self.decoder.logits(rows)[:, : self.vocab_size]
+        for feed, part in zip(feeds, torch.split(hidden, [feed.size for feed in feeds]), strict=True):
+            feed.sequence.nodes = len(feed.tree)
+            if feed.hidden is not None:
+                feed.hidden.append(part)
+        return list(torch.split(logits, [feed.rows + len(feed.tree) for feed in feeds]))
+
+    def _span(self, feed: Feed) -> Span:
+        """Make room for a feed in its table, what is shared copied first."""
+        table = feed.sequence.table
+        if feed.sequence.nodes:
+            raise EngineError("a sequence takes part in a pass only after its draft tree was settled")
+        shortage = table.needs(feed.size) - self.pool.free
+        if shortage > 0:
+            self.prefix.evict(shortage)
+        self.store.copy(table.append(feed.size))
+        return Span(table, feed.size, () if feed.tree.is_chain else feed.tree.paths)
 
     def _hidden(self, tokens: Tensor, positions: Tensor, spans: list[Span]) -> Tensor:
         """Hidden rows [T, D]; each decoder reads the cache through the view it knows."""

@@ -15,7 +15,8 @@ from typing import Any
 from torch import Tensor
 
 from toolkit.contracts import CompiledGrammar, Event, Request, Timing, Tokenizer, Usage
-from toolkit.engine.sequence import Sequence
+from toolkit.draft.tree import EMPTY, DraftTree
+from toolkit.engine.sequence import Move, Sequence
 from toolkit.kv.table import BlockTable
 
 
@@ -23,12 +24,16 @@ from toolkit.kv.table import BlockTable
 class Ask:
     """Compute all pending tokens of a sequence and return logits [rows, V] of the last `rows` of them.
 
-    With `targets`, one id for each of those rows, only the ids' log-probabilities [rows] come back.
+    With `targets`, one id for each of those rows, only the ids' log-probabilities [rows] come back. A `tree` is computed
+    behind the last pending token, its logits [N, V] follow; it hangs on the sequence until `settle`. Into `hidden`, where given,
+    go the hidden rows of everything that was computed, in order.
     """
 
     sequence: Sequence
     rows: int = 1
     targets: tuple[int, ...] = ()
+    tree: DraftTree = EMPTY
+    hidden: list[Tensor] | None = None
 
 
 Loop = Generator[list[Ask], list[Tensor], None]
@@ -44,6 +49,26 @@ class Books:
     rows: int = 0
     blocks_peak: int = 0
     blocks_shared: int = 0
+    steps: int = 0
+    appended: int = 0
+    verify_passes: int = 0
+    proposed: list[int] = field(default_factory=list)  # by position; nodes of one depth count once
+    accepted: list[int] = field(default_factory=list)
+    nodes: int = 0
+    trimmed: int = 0
+    draft_s: float = 0.0
+
+    def count_step(self, tree: DraftTree, accepted: int, emitted: int) -> None:
+        """A sample took what one pass gave it: `accepted` nodes of the tree, then a token of its own and what that forced."""
+        self.steps += 1
+        self.trimmed += emitted == accepted
+        self.appended += max(0, emitted - accepted - 1)
+        self.verify_passes += len(tree) > 0
+        self.nodes += len(tree)
+        for counts, depth in ((self.proposed, tree.depth), (self.accepted, accepted)):
+            counts += [0] * (depth - len(counts))
+            for position in range(depth):
+                counts[position] += 1
 
 
 @dataclass(slots=True, eq=False)
@@ -79,9 +104,9 @@ class Job:
             self.sink(event)
         self.outbox.clear()
 
-    def start(self, table: BlockTable) -> Loop:
+    def start(self, table: BlockTable, move: Move) -> Loop:
         """Open the loop over a sequence that holds the prompt."""
-        sequence = Sequence(self.prompt, table, self.grammar.matcher() if self.grammar is not None else None)
+        sequence = Sequence(self.prompt, table, self.grammar.matcher() if self.grammar is not None else None, move)
         self.sequences.append(sequence)
         return self.loop(self, sequence)
 
@@ -120,6 +145,15 @@ class Job:
             forced_tokens=books.forced_tokens,
             passes=books.passes,
             rows=books.rows,
+            steps=books.steps,
+            appended=books.appended,
+            verify_passes=books.verify_passes,
+            proposed=books.nodes,
+            accepted=sum(books.accepted),
+            proposed_by_position=tuple(books.proposed),
+            accepted_by_position=tuple(books.accepted),
+            trimmed=books.trimmed,
+            draft_s=books.draft_s,
             kv_blocks_peak=books.blocks_peak,
             kv_blocks_shared=books.blocks_shared,
         )

@@ -20,8 +20,10 @@ import torch
 from torch import Tensor
 
 from toolkit.contracts import Failed
+from toolkit.draft.tree import EMPTY
 from toolkit.engine.forward import Feed, Forward
 from toolkit.engine.job import Ask, Job, Loop
+from toolkit.engine.pace import PassCosts
 from toolkit.errors import CancelledError, EngineError, ToolkitError
 from toolkit.kv.view import WIDE
 
@@ -49,9 +51,11 @@ class _Piece:
 class Scheduler:
     """Runs jobs to their end, one `step` (one pass) at a time. Not thread-safe: the engine's worker owns it."""
 
-    def __init__(self, forward: Forward, *, batch_rows: int) -> None:
+    def __init__(self, forward: Forward, *, batch_rows: int, costs: PassCosts | None = None) -> None:
+        """`costs` learns what passes without prompts take."""
         self.forward = forward
         self.batch_rows = batch_rows
+        self._costs = costs
         self.waiting: deque[Job] = deque()
         self.running: list[_Running] = []
         self.blocks_held = 0  # by requests, when the last one ended; what only the prefix cache keeps is not counted
@@ -104,12 +108,12 @@ class Scheduler:
         prompts: list[_Piece] = []
         for each in self.running:
             for place, ask in enumerate(each.asks):
-                pending, computed = ask.sequence.pending, ask.sequence.table.length
+                pending, computed = ask.sequence.pending, ask.sequence.computed
                 if pending:
                     is_row = computed and pending <= WIDE
                     (pieces if is_row else prompts).append(_Piece(_feed(ask, pending), each, place))
         pieces = _fitting(pieces, self.batch_rows - (self.batch_rows // 4 if prompts else 0))
-        room = self.batch_rows - sum(piece.feed.count for piece in pieces)
+        room = self.batch_rows - sum(piece.feed.size for piece in pieces)
         return pieces + self._prompts(prompts, room)
 
     def _prompts(self, prompts: list[_Piece], room: int) -> list[_Piece]:
@@ -142,6 +146,8 @@ class Scheduler:
     def _pass(self, pieces: Sequence[_Piece]) -> None:
         """One forward pass. If it fails, the jobs are run one by one, and only the one that fails alone ends in an error."""
         owners = list(dict.fromkeys(piece.owner for piece in pieces))
+        began = time.perf_counter()
+        is_decode = all(piece.feed.sequence.computed for piece in pieces)
         try:
             results = self.forward([piece.feed for piece in pieces])
         except Exception as error:
@@ -150,10 +156,12 @@ class Scheduler:
             for owner in owners if len(owners) > 1 else ():
                 self._pass([piece for piece in pieces if piece.owner is owner])
             return
+        if self._costs is not None and is_decode:
+            self._costs.learn(sum(piece.feed.size for piece in pieces), time.perf_counter() - began)
         for piece, logits in zip(pieces, results, strict=True):
             parts = piece.owner.answers[piece.place]
             parts.append(_scored(piece.owner.asks[piece.place], logits, sum(map(len, parts))))
-            piece.owner.job.books.rows += piece.feed.count
+            piece.owner.job.books.rows += piece.feed.size
         for owner in owners:
             owner.job.books.passes += 1
             owner.job.count_blocks()
@@ -171,7 +179,7 @@ class Scheduler:
             self._end(each, _wrapped(each.job, error))
 
     def _first(self, each: _Running) -> list[Ask]:
-        each.loop = each.job.start(self.forward.table())
+        each.loop = each.job.start(self.forward.table(), self.forward.store.move)
         return next(each.loop)
 
     def _answer(self, each: _Running) -> list[Ask]:
@@ -209,14 +217,14 @@ def _cancel(each: _Running) -> list[Ask]:
 def _feed(ask: Ask, count: int) -> Feed:
     """The next `count` pending tokens of an ask, with those of its wanted rows that are among them."""
     after = ask.sequence.pending - count
-    return Feed(ask.sequence, count, min(count, max(0, ask.rows - after)))
+    return Feed(ask.sequence, count, min(count, max(0, ask.rows - after)), EMPTY if after else ask.tree, ask.hidden)
 
 
 def _fitting(pieces: list[_Piece], room: int) -> list[_Piece]:
     """The leading pieces that fit, the first one always."""
     taken = 0
     for i, piece in enumerate(pieces):
-        taken += piece.feed.count
+        taken += piece.feed.size
         if taken > room and i:
             return pieces[:i]
     return pieces

@@ -2,28 +2,36 @@
 
     tokens   [ prompt ............ | generated ............ ]
     table    [ computed ................ ] pending ........      pending tokens have no keys and values yet
+    or       [ computed ........................ ][ nodes ]      a draft tree hangs there from the pass that computed it to `settle`
 
-Verbs: fork, advance, rollback, check. Laws: a fork never writes into its parent; advance then rollback is the identity.
+Verbs: fork, advance, rollback, settle, check. Laws: a fork never writes into its parent; advance then rollback is the identity.
 Knows nothing about: the model, samplers, schedules.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Tokens
 
 from toolkit.contracts import Matcher
 from toolkit.errors import EngineError, SchemaError, UsageError
 from toolkit.kv.table import BlockTable
 
+Move = Callable[[Tokens[int], Tokens[int]], None]  # copy cache slots (sources, targets), every layer
+
 
 class Sequence:
     """Tokens, block table and matcher of one hypothesis. The end token is never part of it: loops keep that themselves."""
 
-    def __init__(self, prompt: Tokens[int], table: BlockTable, matcher: Matcher | None = None) -> None:
+    def __init__(
+        self, prompt: Tokens[int], table: BlockTable, matcher: Matcher | None = None, move: Move | None = None
+    ) -> None:
         self.tokens = list(prompt)
         self.prompt_length = len(self.tokens)
         self.table = table
         self.matcher = matcher
+        self.nodes = 0  # of a draft tree, at the end of the table
+        self._move = move
 
     @property
     def generated(self) -> list[int]:
@@ -32,7 +40,12 @@ class Sequence:
     @property
     def pending(self) -> int:
         """Tokens that the model has not seen yet."""
-        return len(self.tokens) - self.table.length
+        return len(self.tokens) - self.computed
+
+    @property
+    def computed(self) -> int:
+        """Tokens whose keys and values are in the cache."""
+        return self.table.length - self.nodes
 
     @property
     def max_rollback(self) -> int:
@@ -58,6 +71,7 @@ class Sequence:
         """Undo the last n generated tokens, their keys and values included."""
         if not 0 <= n <= self.max_rollback:
             raise EngineError(f"cannot roll back {n} tokens: {self.max_rollback} were generated")
+        self._refuse_nodes("roll back")
         if n == 0:
             return
         if self.matcher is not None:
@@ -66,18 +80,43 @@ class Sequence:
         if self.table.length > len(self.tokens):
             self.table.truncate(len(self.tokens))
 
+    def settle(self, path: Tokens[int]) -> None:
+        """Keep the nodes `path` (root first) of the tree that hangs here, in order, as if they had been computed as a chain.
+
+        Their tokens must have been appended before. All other nodes' slots and blocks are given back.
+        """
+        start = self.computed
+        if not start + len(path) <= len(self.tokens):
+            raise EngineError(f"{len(path)} nodes cannot be kept: only {len(self.tokens) - start} tokens were appended")
+        if any(not 0 <= node < self.nodes for node in path):
+            raise EngineError(f"nodes {list(path)} cannot be kept: the tree has {self.nodes}")
+        if list(path) != list(range(len(path))):
+            if self._move is None:
+                raise EngineError("a sequence that cannot move cache slots keeps only the leading nodes of a tree")
+            slots = self.table.slots(start, self.table.length)
+            self._move([slots[node] for node in path], slots[: len(path)])
+        self.nodes = 0
+        self.table.truncate(start + len(path))
+
     def fork(self) -> Sequence:
         """An independent copy over shared blocks."""
-        twin = Sequence(self.tokens, self.table.fork(), self.matcher.fork() if self.matcher is not None else None)
+        self._refuse_nodes("fork")
+        matcher = self.matcher.fork() if self.matcher is not None else None
+        twin = Sequence(self.tokens, self.table.fork(), matcher, self._move)
         twin.prompt_length = self.prompt_length
         return twin
 
     def release(self) -> None:
         """Give the blocks back; the sequence must not be used afterwards."""
+        self.nodes = 0
         self.table.release()
 
     def check(self) -> None:
         """Raise EngineError unless tokens and table agree."""
         self.table.check()
-        if self.table.length > len(self.tokens):
-            raise EngineError(f"{self.table.length} tokens are cached but the sequence has only {len(self.tokens)}")
+        if not 0 <= self.computed <= len(self.tokens):
+            raise EngineError(f"{self.computed} tokens are cached but the sequence has only {len(self.tokens)}")
+
+    def _refuse_nodes(self, verb: str) -> None:
+        if self.nodes:
+            raise EngineError(f"a sequence with a draft tree of {self.nodes} nodes cannot {verb}: settle it first")

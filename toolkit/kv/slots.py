@@ -3,7 +3,8 @@
     slots   [ all of sequence a ][ all of sequence b ] ...
     row t   sees slots[first[t] : first[t] + seen[t]], the last of which is its own
 
-Rows of one sequence share its list and see more of it one by one; sequences that share blocks list the same slots.
+Rows of one sequence share its list and see more of it one by one; sequences that share blocks list the same slots. A node of
+a draft tree has a list of its own: what comes before the tree, its ancestors, itself.
 In: a KVStore and the spans of a pass, whose tables already have room for the new rows.
 Knows nothing about: what attends, and how.
 """
@@ -25,14 +26,25 @@ class SlotView:
 
     def __init__(self, store: KVStore, spans: Sequence[Span]) -> None:
         self.keys, self.values = store.keys, store.values
-        lists = [_slots(span.table) for span in spans]
-        starts = np.cumsum([0, *map(len, lists)])
+        lists: list[NDArray[np.int32]] = []
+        first: list[int] = []
+        seen: list[int] = []
+        at = 0
+        for span in spans:
+            mine = _slots(span.table)
+            before = len(mine) - len(span.paths)  # what every node sees
+            first += [at] * span.trunk
+            seen += range(before - span.trunk + 1, before + 1)
+            lists.append(mine)
+            at += len(mine)
+            for path in span.paths:
+                lists.append(np.concatenate((mine[:before], mine[before:][list(path)])))
+                first.append(at)
+                seen.append(before + len(path))
+                at += before + len(path)
         self.slots = np.concatenate(lists) if lists else np.empty(0, np.int32)
-        self.first: NDArray[np.int64] = np.repeat(starts[:-1], [span.count for span in spans])
-        self.seen: NDArray[np.int64] = np.concatenate(
-            [np.arange(span.table.length - span.count, span.table.length, dtype=np.int64) + 1 for span in spans]
-            or [np.empty(0, np.int64)]
-        )
+        self.first: NDArray[np.int64] = np.array(first, dtype=np.int64)
+        self.seen: NDArray[np.int64] = np.array(seen, dtype=np.int64)
         self.own: NDArray[np.int64] = self.slots[self.first + self.seen - 1].astype(np.int64)
 
 

@@ -48,6 +48,14 @@ class KVStore:
             for tensor in (self.keys, self.values):
                 tensor[:, :, target * size : (target + 1) * size] = tensor[:, :, source * size : (source + 1) * size]
 
+    def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copy the slots `sources` to the slots `targets`, every layer; read before written, so they may overlap."""
+        if list(sources) != list(targets):
+            device = self.keys.device
+            read, write = (torch.tensor(slots, dtype=torch.long, device=device) for slots in (sources, targets))
+            for tensor in (self.keys, self.values):
+                tensor.index_copy_(2, write, tensor.index_select(2, read))
+
     def gather(self, tensor: Tensor, slots: Tensor | slice) -> Tensor:
         """One layer's [Hkv, slots, Dh] at `slots`: a view for a slice, a copy for a list."""
         return tensor[:, slots] if isinstance(slots, slice) else tensor.index_select(1, slots)

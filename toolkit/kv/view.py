@@ -32,10 +32,20 @@ WORTH = 256  # slots x (sequences - 1) that a shared run must save, or it is lef
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """New rows of one sequence in this pass: its table already has room for them, at its end."""
+    """New rows of one sequence in this pass: its table already has room for them, at its end.
+
+    The last len(paths) of them are nodes of a draft tree: node i sees what comes before all nodes and, of these, paths[i],
+    itself last. Without paths each row sees all rows before it.
+    """
 
     table: BlockTable
     count: int
+    paths: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def trunk(self) -> int:
+        """Rows that are no nodes."""
+        return self.count - len(self.paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +160,10 @@ def _prompt(span: Span, first: int, device: torch.device) -> _Prompt:
     length, count = span.table.length, span.count
     position = torch.arange(length, device=device)
     mask = position[None, :] <= position[length - count :, None]
+    for node, path in enumerate(span.paths):
+        row, nodes = span.trunk + node, length - len(span.paths)
+        mask[row, nodes:] = False
+        mask[row, [nodes + each for each in path]] = True
     return _Prompt(first, count, _slots(span.table.slots(0, length), device), mask)
 
 
@@ -159,11 +173,12 @@ def _own(
     rows: list[int] = []
     lists: list[list[int]] = []
     for i in members:
-        table, count = spans[i].table, spans[i].count
+        table, count, paths = spans[i].table, spans[i].count, spans[i].paths
         mine = table.slots(seen[i] * table.block_size, table.length)
-        for j in range(count):
-            rows.append(starts[i] + j)
-            lists.append(mine[: len(mine) - (count - 1 - j)])
+        rows += range(starts[i], starts[i] + count)
+        lists += [mine[: len(mine) - (count - 1 - j)] for j in range(spans[i].trunk)]
+        before = len(mine) - len(paths)
+        lists += [mine[:before] + [mine[before + each] for each in path] for path in paths]
     if not rows:
         return None
     longest = max(map(len, lists))

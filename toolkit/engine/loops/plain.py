@@ -1,4 +1,4 @@
-"""Plain loop: greedy decoding and sampling, n samples over one prompt, with or without a grammar.
+"""Plain loop: greedy decoding and sampling without speculation, n samples over one prompt, with or without a grammar.
 
 Tokens that the grammar forces are appended without a pass of their own: the next pass computes them together.
 Everything that ends a text (end token, stop ids, stop strings, limits) acts token by token, also inside a forced run.
@@ -15,12 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toolkit.contracts import Completion, Delta, Done, FinishReason, SamplingParams, TokenLogprob
+from toolkit.contracts import Completion, Delta, Done, FinishReason, PassTrace, SamplingParams, TokenLogprob
+from toolkit.draft.tree import EMPTY, DraftTree
 from toolkit.engine.job import Ask, Job, Loop
+from toolkit.engine.loops.walk import Walk
 from toolkit.engine.sequence import Sequence
 from toolkit.errors import CancelledError, EngineError
 from toolkit.grammar.mask import allocate, unpack
-from toolkit.sample.draw import draw, generator
+from toolkit.sample.accept import choose
+from toolkit.sample.draw import generator
 from toolkit.sample.filters import adjust, ban
 from toolkit.text.stream import TextStream
 
@@ -50,7 +53,7 @@ def plain(job: Job, root: Sequence) -> Loop:
 
 
 class Sample:
-    """One sample in the making: `take` consumes logits of its last rows and appends one drawn token and what it forces."""
+    """One sample in the making: `take` consumes the logits of a pass and appends what it draws and what that forces."""
 
     def __init__(self, job: Job, sequence: Sequence, index: int, seed: int) -> None:
         self.job = job
@@ -62,6 +65,8 @@ class Sample:
         self.logprobs: list[TokenLogprob] = []
         self.reason: FinishReason | None = None
         self.matched: str | int | None = None
+        self.notes: list[str] = []
+        self.trace: list[PassTrace] = []
         self.done = False  # later than `reason` where forced tokens still want their log-probabilities
         self._stream = TextStream(job.tokenizer, self.params.stop)
         self._random = generator(seed, index)
@@ -77,42 +82,75 @@ class Sample:
     def _ended(self) -> bool:
         return self.reason is not None
 
-    def take(self, rows: Tensor) -> None:
-        """rows [1 + forced, V]: log-probabilities of the forced tokens, then the logits of the next token."""
+    @property
+    def room(self) -> int:
+        """Tokens that may still come."""
+        return self.job.max_tokens - len(self.ids)
+
+    def take(self, rows: Tensor, tree: DraftTree = EMPTY) -> Walk:
+        """rows [1 + forced + N, V]: log-probabilities of the forced tokens, the logits of the next token, those of the nodes.
+
+        Walks down the tree as far as drawn tokens are in it, one token at a time, so that whatever a token changes or ends -
+        penalties, grammar, stops, limits - has changed or ended before the next one is drawn.
+        """
         for forced, row in zip(self._unscored, rows, strict=False):
             self.logprobs.append(self._logprob(row, forced))
         self._unscored = []
-        if self._ended():
-            self._finish()
-            return
-        token = self._draw(rows[-1])
-        if token is None:
+        walk = Walk(tree, rows)
+        if not self._ended():
+            self._go(walk)
+        if self._ended() and not self._unscored:
+            self._finish(walk.text)
+        else:
+            self._tell(walk.text)
+        return walk
+
+    def _go(self, walk: Walk) -> None:
+        before = len(self.ids)
+        while not self._ended() and (row := walk.row) is not None:
+            self._step(walk, row)
+        emitted = self.ids[before:]
+        self.job.books.count_step(walk.tree, len(walk.taken), len(emitted))
+        if self.job.request.trace:
+            self.trace.append(PassTrace(walk.tree.tokens, walk.tree.parent, tuple(walk.taken), tuple(emitted)))
+
+    def _step(self, walk: Walk, logits: Tensor) -> None:
+        """Draw one token from the logits of the walk's place and append it with what it forces."""
+        row = self._ready(logits)
+        if row is None:
             self.reason = "grammar"
-            self._finish()
             return
+        token, child = choose(row, self.params, self._random, walk.tokens, walk.q)
+        if not math.isfinite(row[token]):
+            raise EngineError(
+                f"the model's logits are not finite (token {token}: {float(row[token])})", hint="check its weights and dtype"
+            )
         self.job.note_token()
         if self._scores:
-            self.logprobs.append(self._logprob(rows[-1], token))
-        text = self._commit(token)
+            self.logprobs.append(self._logprob(logits, token))
+        self._append(token, child, walk)
         for forced in self._forced():
-            text += self._commit(forced)
-            self.job.books.forced_tokens += 1
-            if self._scores:
+            if self._scores and (here := walk.row) is not None:
+                self.logprobs.append(self._logprob(here, forced))
+            elif self._scores:
                 self._unscored.append(forced)
+            self.job.books.forced_tokens += 1
+            self._append(forced, walk.child(forced), walk)
             if self._ended():
                 break
-        if self._ended() and not self._unscored:
-            self._finish(text)
-        else:
-            self._tell(text)
+
+    def _append(self, token: int, child: int | None, walk: Walk) -> None:
+        before = len(self.sequence.tokens)
+        walk.text += self._commit(token)
+        walk.go(child, appended=len(self.sequence.tokens) > before)
 
     def cancel(self) -> None:
         """End here, with what there is."""
         self.reason = "cancelled"
         self._finish()
 
-    def _draw(self, row: Tensor) -> int | None:
-        """The next token; None where the grammar and the bans together leave nothing."""
+    def _ready(self, row: Tensor) -> Tensor | None:
+        """Logits that the next token is drawn from; None where the grammar and the bans together leave nothing."""
         params = self.params
         row = adjust(row, params, self.job.prompt, self.ids)
         if len(self.ids) < params.min_tokens:
@@ -124,14 +162,9 @@ class Sample:
             self.sequence.matcher.fill(mask, 0)
             allowed = torch.from_numpy(np.ascontiguousarray(unpack(mask, row.shape[-1])[0])).to(row.device)
             row = row.masked_fill(~allowed, -torch.inf)
-            if not bool(allowed.any()):
+            if not bool((row != -torch.inf).any()):
                 return None
-        token = draw(row, params, self._random)
-        if not math.isfinite(row[token]):
-            raise EngineError(
-                f"the model's logits are not finite (token {token}: {float(row[token])})", hint="check its weights and dtype"
-            )
-        return token
+        return row
 
     def _commit(self, token: int) -> str:
         """Append one token and see what it ends; returns the text that became safe to show."""
@@ -169,6 +202,8 @@ class Sample:
             matched_stop=self.matched,
             logprobs=tuple(self.logprobs),
             seed=self.seed if self.params.temperature > 0 else None,
+            notes=tuple(self.notes),
+            trace=tuple(self.trace),
             usage=self.job.usage(len(self.ids)),
             timing=self.job.timing(len(self.ids)),
         )

@@ -1,0 +1,159 @@
+"""Speculative loop: a drafter guesses, one pass of the target verifies the tree, the sample walks down it token by token.
+
+    propose -> cut what the grammar forbids -> one pass over [pending | tree] -> walk -> settle -> observe
+
+The walk is the plain loop's own step at every place, so penalties, masks, stops and limits act as if tokens had come one
+at a time; a request with a seed and a drafter that draws nothing gives the very tokens of plain decoding.
+A drafter that fails is closed and the request goes on without; so is one that takes longer than the passes it should save.
+Knows nothing about: how drafters guess, block tables, other requests.
+Source: chains 2211.17192; trees 2305.09781 (the mask over ancestors, the recursive rule in toolkit/sample/accept.py).
+"""
+
+from __future__ import annotations
+
+import random as stdlib_random
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from toolkit.draft.contract import Budget, Commit, Drafter, Source
+from toolkit.draft.tree import EMPTY, DraftTree
+from toolkit.engine.job import Ask, Job, Loop
+from toolkit.engine.loops.plain import Sample
+from toolkit.engine.loops.prune import prune, vet
+from toolkit.engine.loops.walk import Walk
+from toolkit.engine.pace import Pace, Stride
+from toolkit.engine.sequence import Sequence
+from toolkit.errors import CancelledError, EngineError
+from toolkit.kv.view import WIDE
+
+
+def speculative(job: Job, root: Sequence, source: Source, pace: Pace) -> Loop:
+    """Decode `job.request.sampling.n` samples, each with a drafter of its own; each ends in a Done event."""
+    params = job.request.sampling
+    seed = params.seed if params.seed is not None else stdlib_random.SystemRandom().randrange(2**31)
+    lines = [Line(job, root, index, seed, source, pace) for index in range(params.n)]
+    live = list(lines)
+    try:
+        hidden: list[Tensor] | None = [] if source.needs_hidden else None
+        (logits,) = yield [Ask(root, hidden=hidden)]
+        for line in live[1:]:
+            line.sample.sequence = job.fork(root)
+        for line in live:
+            line.hidden = hidden
+        answers = [logits] * len(live)
+        while True:
+            for line, rows in zip(live, answers, strict=True):
+                line.take(rows)
+                if line.sample.done:
+                    line.close()
+                    if params.n > 1:
+                        job.drop(line.sample.sequence)
+            live = [line for line in live if not line.sample.done]
+            if not live:
+                return
+            answers = yield [line.ask() for line in live]
+    except CancelledError:
+        for line in live:
+            line.sample.cancel()
+    finally:
+        for line in lines:
+            line.close()
+
+
+class Line:
+    """One sample and who guesses for it."""
+
+    def __init__(self, job: Job, root: Sequence, index: int, seed: int, source: Source, pace: Pace) -> None:
+        self.job = job
+        self.sample = Sample(job, root, index, seed)
+        self.hidden: list[Tensor] | None = None
+        self._source = source
+        self._drafter: Drafter | None = None
+        self._stride: Stride = pace.stride(job.request.sampling)
+        self._tree = EMPTY
+        self._known = 0  # tokens that the drafter has been told
+        self._guard(self._open, seed * 1_000_003 + index)
+
+    def ask(self) -> Ask:
+        """The next pass: what is pending, with a tree behind it where that pays."""
+        sample = self.sample
+        self._tree = EMPTY
+        if self._drafter is not None and sample.room > 1 and sample.sequence.pending <= WIDE and not sample.reason:
+            budget = self._stride.budget(sample.room - 1)
+            if budget.nodes:
+                self._tree = self._guard(self._propose, budget) or EMPTY
+        self.hidden = [] if self._drafter is not None and self._source.needs_hidden else None
+        return Ask(sample.sequence, sample.rows_wanted, tree=self._tree, hidden=self.hidden)
+
+    def take(self, rows: Tensor) -> None:
+        """Walk, keep what was accepted, tell the drafter."""
+        sample, tree = self.sample, self._tree
+        walk = sample.take(rows, tree)
+        if sample.sequence.nodes:
+            sample.sequence.settle(walk.path)
+            self._stride.learn(tree, len(walk.taken))
+        if self._drafter is not None and not sample.done and not sample.reason:
+            self._guard(self._observe, walk)
+
+    def close(self) -> None:
+        """The sample has ended; harmless when said twice."""
+        self._stride.close()
+        self._drop()
+
+    def _drop(self) -> None:
+        drafter, self._drafter = self._drafter, None
+        if drafter is not None:
+            try:
+                drafter.close()
+            except Exception as error:
+                self.sample.notes.append(f"the drafter {self._source.name!r} failed while closing: {_what(error)}")
+
+    def _guard(self, call: Callable[..., DraftTree | None], *args: object) -> DraftTree | None:
+        """Run the drafter's code: whatever it raises ends speculation for this sample, and is said."""
+        began = time.perf_counter()
+        try:
+            return call(*args)
+        except Exception as error:
+            self.sample.notes.append(f"speculation with {self._source.name!r} was switched off: {_what(error)}")
+            self._drop()
+            return None
+        finally:
+            seconds = time.perf_counter() - began
+            self.job.books.draft_s += seconds
+            self._stride.spend(seconds)
+
+    def _open(self, seed: int) -> None:
+        self._drafter = self._source.open(seed % 2**63)
+
+    def _propose(self, budget: Budget) -> DraftTree:
+        assert self._drafter is not None
+        tree = vet(self._drafter.propose(budget), budget, self._vocab_size)
+        ends = frozenset() if self.job.request.sampling.ignore_eos else frozenset(self.job.tokenizer.eos_ids)
+        return prune(tree, self.sample.sequence.matcher, ends)
+
+    def _observe(self, walk: Walk) -> None:
+        assert self._drafter is not None
+        sequence = self.sample.sequence
+        tokens = tuple(sequence.tokens[self._known :])
+        self._known = len(sequence.tokens)
+        if self.hidden is None:
+            self._drafter.observe(Commit(tokens))
+            return
+        hidden = torch.cat(self.hidden) if len(self.hidden) > 1 else self.hidden[0]
+        trunk = len(hidden) - len(self._tree)
+        if self._tree:
+            hidden = hidden[[*range(trunk), *(trunk + node for node in walk.path)]]
+        self._drafter.observe(Commit(tokens, hidden, sequence.computed - len(hidden)))
+
+    @property
+    def _vocab_size(self) -> int:
+        return self.job.tokenizer.vocab_size
+
+
+def _what(error: Exception) -> str:
+    if isinstance(error, EngineError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

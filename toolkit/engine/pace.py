@@ -1,0 +1,174 @@
+"""Pace: how far to look ahead, from measured acceptance and the measured cost of a pass with M rows.
+
+    tokens per second at k drafted tokens, L lines running
+        rate(k) = L * E(k) / (cost(L * (1 + k)) + L * k * d)        E(k) = 1 + a1 + a1 a2 + ... + a1 ... ak
+
+a_i is the share of drafts that were accepted at position i given that all before it were, over this request and, while it has
+seen little, over the engine's others; cost is measured on this machine, d is the drafter's time for a token. A request changes
+its k only for a gain of more than MARGIN, and where nothing pays it decodes plainly and tries again ever more rarely.
+Knows nothing about: models, trees' contents. What it chooses never changes an output.
+Source: expected tokens 2211.17192 section 3.1, with an acceptance for each position in place of one for all.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from toolkit.contracts import SamplingParams
+from toolkit.draft.contract import Budget
+from toolkit.draft.tree import DraftTree
+
+LONGEST = 8  # tokens that are looked ahead at most where the request leaves it open
+MARGIN = 1.05
+_WEIGHT = 0.1  # of the newest measurement of a pass
+_MEMORY = 0.97  # what a request's counts keep from pass to pass
+_PRIOR = 6.0  # passes that the engine's acceptance counts for in a request's
+_SOONEST, _LATEST = 16, 256  # plain passes between two trials of a drafter that did not pay
+
+
+class PassCosts:
+    """Seconds of a pass by its number of rows: measured at some sizes, straight lines between them."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, float] = {}
+
+    def learn(self, rows: int, seconds: float) -> None:
+        known = self._seconds.get(rows, seconds)
+        self._seconds[rows] = known + _WEIGHT * (seconds - known)
+
+    def __call__(self, rows: int) -> float:
+        """Rows beyond the largest measured size cost as its average row. 1 a row while nothing is known."""
+        sizes = sorted(self._seconds)
+        if not sizes:
+            return float(rows)
+        place = bisect_left(sizes, rows)
+        if place == len(sizes):
+            return self._seconds[sizes[-1]] * rows / sizes[-1]
+        if place == 0 or sizes[place] == rows:
+            return self._seconds[sizes[place]]
+        low, high = sizes[place - 1], sizes[place]
+        share = (rows - low) / (high - low)
+        return self._seconds[low] * (1 - share) + self._seconds[high] * share
+
+
+@dataclass(slots=True)
+class Acceptance:
+    """Conditional acceptance by position, counts fading with `memory`."""
+
+    memory: float
+    tried: list[float] = field(default_factory=list)
+    taken: list[float] = field(default_factory=list)
+
+    def learn(self, depth: int, accepted: int) -> None:
+        """A draft of `depth` tokens of which the first `accepted` were right: position accepted + 1 was wrong, if there was one."""
+        for counts in (self.tried, self.taken):
+            counts += [0.0] * (depth - len(counts))
+            counts[:] = [count * self.memory for count in counts]
+        for position in range(min(depth, accepted + 1)):
+            self.tried[position] += 1
+            self.taken[position] += position < accepted
+
+    def rate(self, position: int, prior: float, weight: float) -> float:
+        """Estimate at a position (0 = first), leaning on `prior` as on `weight` observations."""
+        if position >= len(self.tried):
+            return prior
+        return (self.taken[position] + weight * prior) / (self.tried[position] + weight)
+
+
+class Pace:
+    """One an engine. `tokens` and `nodes` fix the draft (a chain of `tokens`, a tree of `nodes`); None leaves it to measurement."""
+
+    def __init__(self, costs: PassCosts, *, tokens: int | None = None, nodes: int | None = None) -> None:
+        self.costs = costs
+        self.lines = 0  # running now
+        self.acceptance = Acceptance(memory=0.999)
+        self.draft_s = 0.0  # of a proposed token
+        self._tokens, self._nodes = tokens, nodes
+
+    @property
+    def widest(self) -> int:
+        """Nodes of the largest tree it asks for."""
+        return max(self._tokens or 0, self._nodes or 0) or LONGEST
+
+    def stride(self, sampling: SamplingParams) -> Stride:
+        self.lines += 1
+        return Stride(self, sampling)
+
+    def fixed(self, room: int) -> tuple[int, int] | None:
+        """(nodes, depth) where the draft is not left to measurement."""
+        if self._tokens is None and self._nodes is None:
+            return None
+        depth = min(room, self._tokens or LONGEST)
+        return (self._nodes or depth), depth
+
+    def rate(self, k: int, accepted: list[float]) -> float:
+        """Tokens per second (of whatever unit costs have) of all lines, k drafted tokens each."""
+        expected = through = 1.0
+        for each in accepted[:k]:
+            through *= each
+            expected += through
+        return self.lines * expected / (self.costs(self.lines * (1 + k)) + self.lines * k * self.draft_s)
+
+
+class Stride:
+    """One a sample: its acceptance, and the k it goes with."""
+
+    def __init__(self, pace: Pace, sampling: SamplingParams) -> None:
+        self._pace = pace
+        self._sampling = sampling
+        self._acceptance = Acceptance(memory=_MEMORY)
+        self._k = 1
+        self._plain = 0  # passes without a draft since the last one
+        self._wait = _SOONEST
+        self._spent = 0.0
+        self._open = True
+
+    def budget(self, room: int) -> Budget:
+        """What to propose in the next pass, `room` tokens at most on a path; 0 nodes = nothing."""
+        fixed = self._pace.fixed(room)
+        if fixed is not None:
+            return Budget(*fixed, self._sampling)
+        k = min(room, self._choose())
+        return Budget(k, k, self._sampling)
+
+    def learn(self, tree: DraftTree, accepted: int) -> None:
+        """A pass verified a tree and took `accepted` of its tokens."""
+        for each in (self._acceptance, self._pace.acceptance):
+            each.learn(tree.depth, accepted)
+        seconds, self._spent = self._spent / tree.depth, 0.0
+        pace = self._pace
+        pace.draft_s = pace.draft_s + _WEIGHT * (seconds - pace.draft_s) if pace.draft_s else seconds
+
+    def spend(self, seconds: float) -> None:
+        """The drafter was busy for so long."""
+        self._spent += seconds
+
+    def close(self) -> None:
+        """The sample has ended; harmless when said twice."""
+        self._pace.lines -= self._open
+        self._open = False
+
+    def _choose(self) -> int:
+        pace = self._pace
+        accepted = [self._rate(position) for position in range(LONGEST)]
+        best = max(range(LONGEST + 1), key=lambda k: pace.rate(k, accepted))
+        if pace.rate(best, accepted) > MARGIN * pace.rate(self._k, accepted):
+            self._k = best
+        if self._k == 0:
+            return self._trial(accepted)
+        self._plain, self._wait = 0, _SOONEST
+        return self._k
+
+    def _trial(self, accepted: list[float]) -> int:
+        """Now and then one token, if that could pay at all."""
+        self._plain += 1
+        if self._plain < self._wait:
+            return 0
+        self._plain, self._wait = 0, min(2 * self._wait, _LATEST)
+        hope = [min(1.0, each + 0.25) for each in accepted]
+        return int(self._pace.rate(1, hope) > MARGIN * self._pace.rate(0, hope))
+
+    def _rate(self, position: int) -> float:
+        everyone = self._pace.acceptance.rate(position, 0.6, 2.0)
+        return self._acceptance.rate(position, everyone, _PRIOR)
