@@ -28,12 +28,13 @@ class SchemaJudge:
         self._validator: Any = limited(schema, registry=bundled(schema), format_checker=checker())
         self._seconds = seconds
 
-    def violations(self, value: Json, most: int) -> list[Violation]:
-        """Up to `most` violations, in the order of the schema."""
+    def violations(self, value: Json, most: int, part: Json = None) -> list[Violation]:
+        """Up to `most` violations, in the order of the schema, or of a `part` (a subschema) of it."""
         found: list[Violation] = []
+        judge = self._validator if part is None else self._validator.evolve(schema=part)
         try:
             with deadline(self._seconds):
-                for error in self._validator.iter_errors(value):
+                for error in judge.iter_errors(value):
                     found.append(_record(error))
                     if len(found) >= most:
                         break

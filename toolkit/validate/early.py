@@ -1,0 +1,77 @@
+"""Early: what a schema forbids while a value is still being read.
+
+In: the notes of a machine.   Out: where and why the text cannot lead to a valid value, or nothing.
+Knows nothing about: bytes, events.
+Invariants: sound - what is refused here the judge would refuse in the end; the place is the same for every cut of the text.
+"""
+
+from __future__ import annotations
+
+from toolkit.contracts import Json
+from toolkit.validate.json_machine import Note
+from toolkit.validate.judge import SchemaJudge
+from toolkit.validate.outline import Outline, types_of
+
+_FIRST = {"{": {"object"}, "[": {"array"}, '"': {"string"}, "t": {"boolean"}, "f": {"boolean"}, "n": {"null"}}
+
+
+class EarlyJudge:
+    """Follows one value of a schema. `violation` is asked about every note, in order."""
+
+    def __init__(self, schema: Json, judge: SchemaJudge) -> None:
+        self.outline = Outline.of(schema)
+        self._judge = judge
+        self._places = [self.outline]  # of the value that is being read and of everything it is in
+        self._texts: list[str] = []  # the listed strings that the one being read can still become
+        self._chars = 0
+
+    def violation(self, note: Note, text: str) -> tuple[int, str] | None:
+        """(index into `text`, why), None where nothing is wrong yet."""
+        if note.kind == "key":
+            name, place = str(note.path[-1]), self._places[len(note.path) - 1]
+            return None if place.allows_name(name) else (note.at, f"property {name[:40]!r} is not allowed here")
+        if note.kind == "begin":
+            return self._begin(note, text[note.at])
+        if note.kind == "text":
+            return self._grow(note)
+        return self._end(note)
+
+    def _begin(self, note: Note, first: str) -> tuple[int, str] | None:
+        depth = len(note.path)
+        if depth:
+            self._places[depth:] = [self._places[depth - 1].child(note.path[-1])]
+            most = self._places[depth - 1].most_items
+            if isinstance(note.path[-1], int) and most is not None and note.path[-1] >= most:
+                return note.at, f"more than {most} items"
+        place = self._places[depth]
+        if not _FIRST.get(first, {"number"}) & place.types:
+            return note.at, f"expected {' or '.join(sorted(place.types)) or 'nothing'}, found what begins with {first!r}"
+        self._texts, self._chars = list(place.texts or ()), 0
+        return None
+
+    def _grow(self, note: Note) -> tuple[int, str] | None:
+        place = self._places[len(note.path)]
+        if place.most_chars is None and place.texts is None:
+            return None
+        for index, char in enumerate(note.value):
+            if place.most_chars is not None and self._chars >= place.most_chars:
+                return note.at + index, f"a string longer than {place.most_chars} characters"
+            if place.texts is not None:
+                self._texts = [each for each in self._texts if each[self._chars : self._chars + 1] == char]
+                if not self._texts:
+                    return note.at + index, "a string that is none of those that are listed"
+            self._chars += 1
+        return None
+
+    def _end(self, note: Note) -> tuple[int, str] | None:
+        place, value = self._places[len(note.path)], note.value
+        at = note.at if "number" in types_of(value) else note.at - 1  # a number is over with the character after it
+        if isinstance(value, dict):
+            absent = next((name for name in place.required if name not in value), None)
+            return None if absent is None else (at, f"property {absent[:40]!r} is required")
+        if isinstance(value, list):
+            return None
+        for part in place.parts:
+            for each in self._judge.violations(value, 1, part):
+                return at, each.message
+        return None
