@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-CPU_PINS = {"embedded": " torch==2.13.0"}  # as in the extra cpu: pip may take a newer one in a build for GPUs of several GB
+# as in the extra cpu: pip may take a newer one in a build for GPUs of several GB
+CPU_PINS = {"embedded": " torch==2.13.0", "remote": " torch==2.13.0"}
 
 
 class ToolkitError(Exception):

@@ -7,17 +7,33 @@ from __future__ import annotations
 
 import queue
 import threading
+from typing import Protocol
 
 from toolkit.contracts import Failed
 from toolkit.engine.job import Job
-from toolkit.engine.scheduler import Scheduler
 from toolkit.errors import EngineError, ToolkitError
+
+
+class Steps(Protocol):
+    """What a worker drives: the scheduler of this process' model, or the rounds of a server."""
+
+    @property
+    def idle(self) -> bool: ...
+
+    @property
+    def blocks_held(self) -> int: ...
+
+    def add(self, job: Job) -> None: ...
+
+    def step(self) -> None: ...
+
+    def fail_all(self, error: ToolkitError) -> None: ...
 
 
 class Worker:
     """Runs `scheduler.step` while there is work, sleeps while there is none."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Steps) -> None:
         self._scheduler = scheduler
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()

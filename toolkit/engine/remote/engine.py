@@ -1,0 +1,313 @@
+"""SGLangEngine: one or several running SGLang servers as an engine. Wiring only: probe, fleet, lanes, a pool of threads.
+
+Beam searches run here, in one lane (a worker thread) a server, all of a lane's live lines in one request a step. Text is sampled by
+the servers, a thread a request. What a server cannot do as asked is refused by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+from toolkit.contracts import Capabilities, Done, Event, Failed, Prompt, Request, Tokenizer, require
+from toolkit.engine.admission import Limits, admit, checked_ids, prompt_ids
+from toolkit.engine.front import Front
+from toolkit.engine.harvest import Harvest
+from toolkit.engine.intake import Intake, Sink
+from toolkit.engine.job import Job, Loop
+from toolkit.engine.loops.beam import beam
+from toolkit.engine.remote import rows
+from toolkit.engine.remote.connection import Connection
+from toolkit.engine.remote.fleet import Fleet, Server
+from toolkit.engine.remote.probe import Facts, Identity, caveats, identify, read_facts
+from toolkit.engine.remote.relax import constraint
+from toolkit.engine.remote.reply import batch, scores
+from toolkit.engine.remote.rounds import LINES, Clock, Cost, Rounds
+from toolkit.engine.remote.sampling import refuse
+from toolkit.engine.remote.texts import Text
+from toolkit.engine.sequence import Sequence as Line
+from toolkit.engine.worker import Worker
+from toolkit.errors import CancelledError, ContextError, EngineError, ToolkitError, UnsupportedError, UsageError
+from toolkit.model.fingerprint import fingerprint
+from toolkit.model.store import show
+from toolkit.text.tokenizer import load_tokenizer
+
+IN_FLIGHT = 256  # requests taken from a stream before the first of them ends
+TEXTS = 64  # threads that wait for a server's text
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    server: Server
+    rounds: Rounds
+    worker: Worker
+
+
+class SGLangEngine(Front):
+    """SGLang servers that serve one model.
+
+    url: the root of a server or of SGLang's router; `urls` more of them, which share the work (least loaded first, the dead are
+    left out until they answer again). tokenizer: a model folder or a stored model; None reads the server's own model path.
+    api_key, verify (False or a file of certificates), timeout_s (the longest wait for a reply): see Connection. patience_s: how
+    long a request waits for a server to come back when none is left.
+    Raises EngineError for a server that cannot be reached or whose tokenizer is another, UsageError for a wrong API key.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        urls: Sequence[str] = (),
+        tokenizer: str | Path | None = None,
+        api_key: str | None = None,
+        verify: bool | str = True,
+        timeout_s: float = 600.0,
+        patience_s: float = 120.0,
+    ) -> None:
+        for name, value in (("timeout_s", timeout_s), ("patience_s", patience_s)):
+            ok = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+            require(ok, name, value, "a number of seconds > 0")
+        names = (url, *urls)
+        require(len(set(names)) == len(names), "urls", names, "distinct URLs")
+        connections = [Connection(each, api_key=api_key, verify=verify, timeout_s=timeout_s) for each in names]
+        try:
+            self._open(connections, tokenizer, patience_s)
+        except BaseException:
+            for each in connections:
+                each.close()
+            raise
+
+    def _open(self, connections: Sequence[Connection], tokenizer: str | Path | None, patience_s: float) -> None:
+        facts = [read_facts(each) for each in connections]
+        self.facts: Facts = facts[0]
+        self.tokenizer: Tokenizer = _tokenizer(self.facts, tokenizer)
+        first = identify(connections[0], self.tokenizer)
+        self._notes = list(caveats(self.facts, first))
+        for connection, each in zip(connections[1:], facts[1:], strict=True):
+            other = identify(connection, self.tokenizer)
+            first.check(other, connection.url)
+            self._notes += caveats(each, other)
+        self._facts = facts
+        context = min(each.context for each in facts)
+        self._limits = Limits(context, LINES, context + 1)
+        self._capabilities = Capabilities(
+            engine="sglang",
+            model=self.facts.served or self.facts.model,
+            fingerprint=_fingerprint(self.facts, self.tokenizer, first),
+            context=context,
+            vocab_size=self.tokenizer.vocab_size,
+            grammars=("json_schema", "regex", "lark", "choices"),
+            beam=True,
+            score=True,
+            drafters=(self.facts.speculative.lower() or "none",),
+        )
+        same = partial(_same, first, self.tokenizer)
+        self._fleet = Fleet(connections, same, patience_s=patience_s)
+        self._lanes = [self._lane(each) for each in self._fleet.servers]
+        self._texts = ThreadPoolExecutor(TEXTS, thread_name_prefix="toolkit-text")
+        self._jobs: dict[str, Job] = {}
+        self._lock = threading.Lock()
+        self._intake = Intake(self._submit, self.cancel, in_flight=IN_FLIGHT)
+        self._closed = threading.Event()
+        parts = (self._closed, self._fleet, [each.worker for each in self._lanes], self._texts)
+        weakref.finalize(self, _close, *parts)  # also at exit: no thread may outlive the interpreter inside a request
+
+    def _lane(self, server: Server) -> _Lane:
+        rounds = Rounds(self._fleet, server, vocab_size=self.tokenizer.vocab_size, context=self._limits.context)
+        return _Lane(server, rounds, Worker(rounds))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of this engine's scores must know, such as a server option that makes them another model's."""
+        return tuple(self._notes)
+
+    @property
+    def kv_blocks_in_use(self) -> int:
+        """Lines of beam searches that run: 0 when nothing does. The servers keep the keys and values."""
+        return sum(each.worker.blocks_held for each in self._lanes)
+
+    @property
+    def clock(self) -> Clock:
+        """Rounds so far and the seconds in them, all lanes together."""
+        clocks = [each.rounds.clock for each in self._lanes]
+        return Clock(
+            sum(c.rounds for c in clocks), sum(c.total_s for c in clocks), sum(c.server_s for c in clocks)
+        )  # fmt: skip
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Event]:
+        """Run requests together; closing the iterator cancels the rest."""
+        return self._intake.run(requests)
+
+    def score(self, prompt: Prompt, continuations: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Log-probability of every token of every continuation after the prompt; an empty continuation gives []."""
+        self._refuse_closed()
+        lines = [checked_ids(tokens, self.tokenizer) for tokens in continuations if len(tokens)]
+        ids = prompt_ids(prompt, self.tokenizer)
+        longest = max(map(len, lines), default=0)
+        if len(ids) + longest > self._limits.context:
+            raise ContextError(
+                f"a prompt of {len(ids)} tokens and a continuation of {longest} exceed the {self._limits.context} of the server",
+                hint="shorten the prompt or the continuations",
+            )
+        found: list[list[float]] = []
+        for part in (lines[:1], lines[1:]):  # the first one leaves the prompt in the server's cache for the others
+            found += self._scored(ids, part)
+        rest = iter(found)
+        return [next(rest) if len(tokens) else [] for tokens in continuations]
+
+    def cancel(self, request_id: str) -> None:
+        """Ask a running request to stop; an id that is not running is left alone."""
+        with self._lock:
+            job = self._jobs.get(request_id)
+        if job is not None:
+            job.cancelled = True
+
+    def close(self) -> None:
+        """Stop; requests that still run end in EngineError."""
+        _close(self._closed, self._fleet, [each.worker for each in self._lanes], self._texts)
+
+    def __reduce__(self) -> str:
+        raise UnsupportedError("an engine is running threads: it cannot be copied or pickled", hint="open one in every process")
+
+    def __enter__(self) -> SGLangEngine:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _refuse_closed(self) -> None:
+        if self._closed.is_set():
+            raise EngineError("the engine is closed", hint="open a new one")
+
+    def _submit(self, request: Request, sink: Sink) -> None:
+        """Hand a request to a lane or a thread, or tell at once why it cannot run."""
+        self._refuse_closed()
+        try:
+            self._start(request, sink)
+        except ToolkitError as error:
+            sink(Failed(request.id, error))
+
+    def _start(self, request: Request, sink: Sink) -> None:
+        admitted = admit(request, self.tokenizer, self._limits)
+        cost = Cost()
+        loop = partial(_search, cost, self.notes)
+        job = Job(
+            request, admitted.prompt, self.tokenizer, admitted.grammar, admitted.max_tokens, admitted.reserve, loop,
+            partial(self._told, request.id, sink),
+        )  # fmt: skip
+        text = None if request.beam is not None else self._text(job)
+        with self._lock:
+            self._jobs[request.id] = job
+        if text is not None:
+            self._texts.submit(_run, text)
+            return
+        server = self._fleet.least_loaded()
+        lane = next(each for each in self._lanes if each.server is server)
+        lane.rounds.costs[job] = cost
+        lane.worker.submit(job)
+
+    def _text(self, job: Job) -> Text:
+        for facts in self._facts:
+            refuse(job.request, facts)
+        grammar = job.request.grammar
+        return Text(job, self._fleet, None if grammar is None else constraint(grammar, self.facts.grammar_backend))
+
+    def _told(self, request_id: str, sink: Sink, event: Event) -> None:
+        """Pass an event on; a request that failed or gave its only result is forgotten."""
+        if isinstance(event, Failed) or (isinstance(event, Done) and self._jobs_left(event) == 0):
+            with self._lock:
+                self._jobs.pop(request_id, None)
+        sink(event)
+
+    def _jobs_left(self, event: Done) -> int:
+        with self._lock:
+            job = self._jobs.get(event.request_id)
+        if job is None or job.request.beam is not None:
+            return 0
+        job.books.steps += 1  # results told
+        return job.request.sampling.n - job.books.steps
+
+    def _scored(self, prompt: Sequence[int], lines: Sequence[Sequence[int]]) -> list[list[float]]:
+        if not lines:
+            return []
+        body = {
+            "input_ids": [[*prompt, *tokens] for tokens in lines],
+            "sampling_params": rows.WARM,
+            "return_logprob": True,
+            "logprob_start_len": len(prompt) - 1,
+        }
+        reply, _ = self._fleet.post(body, lines=len(lines))
+        found = batch(reply, len(lines))
+        return [list(scores(one["meta_info"], [prompt[-1], *tokens])) for one, tokens in zip(found, lines, strict=True)]
+
+
+def _search(cost: Cost, notes: tuple[str, ...], job: Job, root: Line) -> Loop:
+    """The beam loop with a harvest of its own, its result told when the search ends."""
+    params = job.request.beam
+    assert params is not None
+    partly = job.grammar.partial if job.grammar else ()
+    harvest = Harvest(params, job.tokenizer, job.request.grammar, room=job.max_tokens, partial=partly)
+    yield from beam(job, root, harvest)
+    tokens = harvest.answer_tokens
+    found = harvest.result(cost.usage(job.usage(tokens)), job.timing(tokens))
+    job.tell(Done(job.id, 0, replace(found, notes=(*found.notes, *notes))))
+
+
+def _run(text: Text) -> None:
+    """A thread's work: one request for text to its last event."""
+    job = text.job
+    try:
+        if job.cancelled:
+            raise CancelledError(f"request {job.id!r} was cancelled before it began")
+        text.run()
+    except ToolkitError as error:
+        job.sink(Failed(job.id, error))
+    except BaseException as error:  # also SystemExit from a validator and panics of native code: the engine goes on
+        job.sink(Failed(job.id, EngineError(f"request {job.id!r} failed: {type(error).__name__}: {error}")))
+
+
+def _close(closed: threading.Event, fleet: Fleet, workers: Sequence[Worker], texts: ThreadPoolExecutor) -> None:
+    closed.set()
+    fleet.close()
+    for each in workers:
+        each.close()
+    texts.shutdown(wait=True)
+
+
+def _same(first: Identity, tokenizer: Tokenizer, connection: Connection) -> None:
+    """Raise unless the server is still the one that the engine was opened on."""
+    first.check(identify(connection, tokenizer), connection.url)
+
+
+def _tokenizer(facts: Facts, given: str | Path | None) -> Tokenizer:
+    """Of the folder or stored model given, else of the server's own path."""
+    if given is not None:
+        folder = Path(given).expanduser()
+        return load_tokenizer(folder if folder.is_dir() else show(str(given)).folder)
+    for name in (facts.tokenizer, facts.model):
+        if name and (Path(name) / "tokenizer.json").is_file():
+            return load_tokenizer(Path(name))
+    raise UsageError(
+        f"the model of {facts.url} is {facts.model or 'unnamed'!r}, which cannot be read from here: its tokenizer is needed",
+        hint="give a folder with its tokenizer.json, or a stored model: tokenizer=, --tokenizer",
+    )
+
+
+def _fingerprint(facts: Facts, tokenizer: Tokenizer, identity: Identity) -> str:
+    """That of the model's folder where it can be read, else one of what the server says of itself."""
+    folder = Path(facts.model)
+    if facts.model and folder.is_dir() and any(folder.glob("*.safetensors")):
+        return fingerprint(folder)
+    said = (facts.model, facts.served, facts.weights, facts.dtype, tokenizer.fingerprint, identity.ids)
+    return "server:" + hashlib.sha256(repr(said).encode()).hexdigest()

@@ -1,0 +1,187 @@
+"""Fleet: one or several servers of the same model. Which of them gets a request, and what happens when one dies.
+
+    up --(a request fails)--> down --(back-off passed, asked who it is, answers as before)--> up
+                               |
+                               `-(answers as another model)--> foreign, for good
+
+A request goes to the preferred server if that is up, else to the one with the least lines in flight. What is a pure function of
+its body (`post`) is repeated, elsewhere or after the back-off, until every server has been down for `patience_s`: a server that
+is killed and restarted costs time and nothing else. A stream is repeated only while nothing of it was passed on. A server that
+hangs is not asked again by the request that it hung: more load helps nobody, another server may.
+Knows nothing about: what requests mean, how a server is identified (`identify` raises where it is not the one it was).
+Invariants: thread-safe; nothing sleeps longer than `_LONGEST_S` at a time, so `close` is seen.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from toolkit.contracts import Json
+from toolkit.engine.remote.connection import Connection, FailedRequestError
+from toolkit.errors import EngineError, ToolkitError
+
+_FIRST_S, _LONGEST_S = 0.1, 2.0  # back-off of a server that is down: doubled from the first to the longest
+GENERATE = "/generate"
+
+
+@dataclass(slots=True, eq=False)
+class Server:
+    """One server and what is known of it."""
+
+    connection: Connection
+    lines: int = 0  # in flight
+    down_since: float | None = None
+    retry_at: float = 0.0
+    wait_s: float = _FIRST_S
+    last_error: str = ""
+    foreign: ToolkitError | None = None  # why it is not asked any more
+
+    @property
+    def url(self) -> str:
+        return self.connection.url
+
+
+class Fleet:
+    """Servers under one set of verbs: `post`, `stream`, `close`."""
+
+    def __init__(
+        self, connections: Sequence[Connection], identify: Callable[[Connection], object], *, patience_s: float
+    ) -> None:
+        self.servers = tuple(Server(each) for each in connections)
+        self.patience_s = patience_s
+        self._identify = identify
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+
+    @property
+    def up(self) -> int:
+        """Servers that answered last time."""
+        return sum(each.down_since is None and each.foreign is None for each in self.servers)
+
+    def least_loaded(self) -> Server:
+        """The server to prefer for what begins now."""
+        with self._lock:
+            return min(self.servers, key=lambda each: (each.foreign is not None, each.down_since is not None, each.lines))
+
+    def post(self, body: Mapping[str, Json], *, lines: int, prefer: Server | None = None) -> tuple[Json, int]:
+        """(the reply to `body`, the requests it took). Raises the server's refusal, or EngineError where none can answer."""
+        hung: set[int] = set()
+        sent = 0
+        while True:
+            server = self._next(prefer, hung)
+            if server is None:
+                continue
+            sent += 1
+            try:
+                with self._loaded(server, lines):
+                    reply = server.connection.post(GENERATE, body)
+            except FailedRequestError as error:
+                self._failed(server, error, hung)
+                continue
+            self._answered(server)
+            return reply, sent
+
+    def stream(self, body: Mapping[str, Json], *, lines: int) -> Iterator[Json]:
+        """The events of one stream. FailedRequestError where it breaks off after its first event."""
+        hung: set[int] = set()
+        begun = False
+        while True:
+            server = self._next(None, hung)
+            if server is None:
+                continue
+            try:
+                with self._loaded(server, lines):
+                    for event in server.connection.stream(GENERATE, body):
+                        begun = True
+                        yield event
+            except FailedRequestError as error:
+                self._failed(server, error, hung, final=begun)
+                continue
+            self._answered(server)
+            return
+
+    def close(self) -> None:
+        """Close all connections; requests in flight end in errors."""
+        self._closed.set()
+        for each in self.servers:
+            each.connection.close()
+
+    def _next(self, prefer: Server | None, hung: set[int]) -> Server | None:
+        """The server to ask now; None after a pause if none may be asked yet; EngineError where there is no hope."""
+        if self._closed.is_set():
+            raise EngineError("the engine was closed while the request was running")
+        with self._lock:
+            able = [each for each in self.servers if each.foreign is None and id(each) not in hung]
+            if not able:
+                raise self._hopeless()
+            up = [each for each in able if each.down_since is None]
+            if up:
+                return prefer if prefer in up else min(up, key=lambda each: each.lines)
+            now = time.monotonic()
+            if all(now - (each.down_since or now) > self.patience_s for each in able):
+                raise self._hopeless()
+            due = min(able, key=lambda each: each.retry_at)
+            due_in = due.retry_at - now
+            if due_in <= 0:
+                due.retry_at = now + due.wait_s  # the others wait for what this one finds
+        if due_in <= 0 and self._revive(due):
+            return due
+        self._closed.wait(min(max(due_in, 0.01), _LONGEST_S))
+        return None
+
+    def _revive(self, server: Server) -> bool:
+        """Ask a server that was down who it is."""
+        try:
+            self._identify(server.connection)
+        except FailedRequestError as error:
+            self._down(server, error)
+            return False
+        except ToolkitError as error:
+            with self._lock:
+                server.foreign = error
+            return False
+        self._answered(server)
+        return True
+
+    def _failed(self, server: Server, error: FailedRequestError, hung: set[int], *, final: bool = False) -> None:
+        """Note a failure; raises it where no other try is left."""
+        if error.repeat:
+            self._down(server, error)
+        if error.hang:
+            hung.add(id(server))
+        if final or not error.repeat or all(id(each) in hung or each.foreign is not None for each in self.servers):
+            raise error
+
+    def _down(self, server: Server, error: FailedRequestError) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if server.down_since is None:
+                server.down_since, server.wait_s = now, _FIRST_S
+            server.retry_at = now + server.wait_s
+            server.wait_s = min(2 * server.wait_s, _LONGEST_S)
+            server.last_error = error.message
+
+    def _answered(self, server: Server) -> None:
+        with self._lock:
+            server.down_since = None
+
+    def _hopeless(self) -> ToolkitError:
+        foreign = [each.foreign for each in self.servers if each.foreign is not None]
+        if len(foreign) == len(self.servers):
+            return foreign[0]
+        said = "; ".join(each.last_error or each.url for each in self.servers)
+        return EngineError(f"no server answers: {said}", hint=f"waited {self.patience_s:g} s for one to come back (patience_s)")
+
+    @contextmanager
+    def _loaded(self, server: Server, lines: int) -> Iterator[None]:
+        with self._lock:
+            server.lines += lines
+        try:
+            yield
+        finally:
+            with self._lock:
+                server.lines -= lines
