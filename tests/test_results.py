@@ -5,13 +5,26 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from toolkit.contracts import BeamResult, Completion, Delta, Done, Event, Failed, FieldConfidence, Hypothesis, Violation
+from toolkit.contracts import (
+    BeamResult,
+    Completion,
+    Delta,
+    Done,
+    Event,
+    Failed,
+    FieldConfidence,
+    Hypothesis,
+    TokenLogprob,
+    Usage,
+    Violation,
+)
 from toolkit.errors import EngineError, UsageError
-from toolkit.results import answered, beam_result, json_text, only_result, result_fields
+from toolkit.results import answered, beam_result, json_text, only_result, result_fields, token_events
 from toolkit.schema import parse_json
 
 TEXT = Completion(text="a", token_ids=(1,), finish_reason="stop")
@@ -70,6 +83,37 @@ def test_a_result_of_another_kind_is_an_engine_error() -> None:
 def test_events_pass_as_they_come() -> None:
     events = [Delta("r", 0, "a"), Done("r", 0, TEXT), Done("r", 1, TEXT)]
     assert list(answered(iter(events))) == events
+
+
+def test_a_burst_becomes_one_event_a_token_with_its_own_share_of_everything() -> None:
+    scores = (TokenLogprob(1, -0.1), TokenLogprob(2, -0.2), TokenLogprob(3, -0.3))
+    books = Usage(output_tokens=10, passes=4)
+    burst = Delta("r", 1, "ab", (1, 2, 3), texts=("a", "", "b"), logprobs=scores, usage=books)
+    one, two, three = token_events([burst])
+    assert one == Delta("r", 1, "a", (1,), texts=("a",), logprobs=scores[:1], usage=replace(books, output_tokens=8))
+    assert two == Delta("r", 1, "", (2,), texts=("",), logprobs=scores[1:2], usage=replace(books, output_tokens=9))
+    assert three == Delta("r", 1, "b", (3,), texts=("b",), logprobs=scores[2:], usage=books)
+
+
+def test_without_each_token_s_text_the_last_one_of_a_burst_has_it_all() -> None:
+    found = list(token_events([Delta("r", 0, "ab", (1, 2)), Delta("r", 0, "c"), Done("r", 0, TEXT)]))
+    assert found == [Delta("r", 0, "", (1,)), Delta("r", 0, "ab", (2,)), Delta("r", 0, "c"), Done("r", 0, TEXT)]
+
+
+def test_a_reader_that_stops_early_closes_the_events_of_the_engine() -> None:
+    left: list[str] = []
+
+    def events() -> Iterator[Event]:
+        try:
+            yield Delta("r", 0, "ab", (1, 2))
+        finally:
+            left.append("closed")
+
+    kept = events()
+    split = token_events(kept)
+    next(split)
+    split.close()  # type: ignore[attr-defined]
+    assert left == ["closed"]
 
 
 def test_fields_are_plain_json_and_infinite_numbers_are_none() -> None:

@@ -45,6 +45,7 @@ from toolkit.errors import (
     UsageError,
 )
 from toolkit.plugins import Table
+from toolkit.results import token_events
 
 if TYPE_CHECKING:
     from toolkit.grammar.types import grammar_of
@@ -87,6 +88,7 @@ __all__ = [
     "__version__",
     "grammar_of",
     "open_engine",
+    "token_events",
 ]
 
 

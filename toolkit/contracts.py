@@ -326,12 +326,19 @@ class BeamResult:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """New text of sample `index` of a request: whole characters, never a part of a stop string. A delta is not a token."""
+    """What is new of sample `index` of a request: any number of tokens. A delta is not a token (`results.token_events`).
+
+    `text` is what they made safe to show, whole characters, never a part of a stop string; it may be "". `texts` has each token's
+    share of it (a token that ends inside a character or a possible stop string has ""), () where the engine does not say.
+    """
 
     request_id: str
     index: int
     text: str
     token_ids: tuple[int, ...] = ()
+    texts: tuple[str, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()  # one a token, where the request asked for them
+    usage: Usage | None = None  # what the request has cost so far
 
 
 @dataclass(frozen=True, slots=True)

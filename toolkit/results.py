@@ -12,9 +12,9 @@ import json
 import math
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
-from toolkit.contracts import BeamResult, Completion, Done, Event, Failed, FieldConfidence, Hypothesis, Json
+from toolkit.contracts import BeamResult, Completion, Delta, Done, Event, Failed, FieldConfidence, Hypothesis, Json
 from toolkit.errors import EngineError
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -37,6 +37,40 @@ def answered(events: Iterable[Event], results: int = 1) -> Iterator[Event]:
             events.close()
     if missing > 0:
         raise EngineError("the engine ended a request without a result")
+
+
+def token_events(events: Iterable[Event]) -> Iterator[Event]:
+    """The same events with one token in each: a burst of n tokens becomes n deltas, everything else stays as it is.
+
+    Each has its token's share of the text, its log-probability where there is one, and the books as of the burst with the output
+    counted up to it. Where an engine does not say which token has which text, the burst's last token has it. Text that the end
+    of a sample sets free without a token is an event without one.
+    """
+    try:
+        for event in events:
+            if isinstance(event, Delta) and len(event.token_ids) > 1:
+                yield from _split(event)
+            else:
+                yield event
+    finally:
+        if isinstance(events, Generator):
+            events.close()
+
+
+def _split(burst: Delta) -> Iterator[Delta]:
+    size = len(burst.token_ids)
+    texts = burst.texts or ("",) * (size - 1) + (burst.text,)
+    for place, (token, text) in enumerate(zip(burst.token_ids, texts, strict=True)):
+        usage = burst.usage and replace(burst.usage, output_tokens=burst.usage.output_tokens - (size - 1 - place))
+        yield Delta(
+            burst.request_id,
+            burst.index,
+            text,
+            (token,),
+            texts=(text,) if burst.texts else (),
+            logprobs=burst.logprobs[place : place + 1],
+            usage=usage,
+        )
 
 
 def only_result(events: Iterable[Event]) -> Completion | BeamResult:

@@ -137,10 +137,10 @@ class EmbeddedBackend(BaseBackend):
             if isinstance(event, Done):
                 yield event.result.text[shown:], self._meta(event.result, request, asked)
             elif isinstance(event, Delta):
-                if held:
+                if held and event.text:
                     yield held, {"id": request.id, "completion_tokens": tokens, "finish_reason": None}
                     shown += len(held)
-                held, tokens = event.text, tokens + len(event.token_ids)
+                held, tokens = event.text or held, tokens + len(event.token_ids)
 
     def select(
         self,

@@ -69,6 +69,7 @@ class Sample:
         self.trace: list[PassTrace] = []
         self.done = False  # later than `reason` where forced tokens still want their log-probabilities
         self._stream = TextStream(job.tokenizer, self.params.stop)
+        self._texts: list[str] = []  # what every token made safe to show
         self._random = generator(seed, index)
         self._told = 0  # tokens that events have reported
         self._unscored: list[int] = []  # forced tokens whose log-probabilities come with the next pass
@@ -100,9 +101,9 @@ class Sample:
         if not self._ended():
             self._go(walk)
         if self._ended() and not self._unscored:
-            self._finish(walk.text)
+            self._finish()
         else:
-            self._tell(walk.text)
+            self._tell()
         return walk
 
     def _go(self, walk: Walk) -> None:
@@ -141,7 +142,7 @@ class Sample:
 
     def _append(self, token: int, child: int | None, walk: Walk) -> None:
         before = len(self.sequence.tokens)
-        walk.text += self._commit(token)
+        self._commit(token)
         walk.go(child, appended=len(self.sequence.tokens) > before)
 
     def cancel(self) -> None:
@@ -166,35 +167,53 @@ class Sample:
                 return None
         return row
 
-    def _commit(self, token: int) -> str:
-        """Append one token and see what it ends; returns the text that became safe to show."""
+    def _commit(self, token: int) -> None:
+        """Append one token and see what it ends."""
         self.ids.append(token)
         if token in self._ends:
             self.reason, self.matched = "stop", token
-            return ""
+            self._texts.append("")
+            return
         self.sequence.follow([token])
-        text = self._stream.feed(token)
+        self._texts.append(self._stream.feed(token))
         if self._stream.matched is not None:
             self.reason, self.matched = "stop", self._stream.matched
         elif self.sequence.matcher is not None and self.sequence.matcher.is_stopped:
             self.reason = "grammar"
         elif len(self.ids) >= self.job.max_tokens:
             self.reason = "length"
-        return text
 
     def _forced(self) -> Iterator[int]:
         if self.reason is None and self.sequence.matcher is not None:
             yield from self.sequence.matcher.forced()
 
-    def _tell(self, text: str) -> None:
-        if text:
-            self.job.tell(Delta(self.job.id, self.index, text, tuple(self.ids[self._told :])))
-            self._told = len(self.ids)
+    def _tell(self, rest: str = "") -> None:
+        """One event with the tokens that are new; where log-probabilities are wanted, with those that have theirs.
 
-    def _finish(self, text: str = "") -> None:
+        `rest` is text that was held back until the end: it comes with the last token, or alone.
+        """
+        start, end = self._told, len(self.ids) if self.done or not self._scores else len(self.logprobs)
+        texts = self._texts[start:end]
+        if texts:
+            texts[-1] += rest
+        if texts or rest:
+            self.job.tell(
+                Delta(
+                    self.job.id,
+                    self.index,
+                    "".join(texts) or rest,
+                    tuple(self.ids[start:end]),
+                    texts=tuple(texts),
+                    logprobs=tuple(self.logprobs[start:end]),
+                    usage=self.job.usage(end),
+                )
+            )
+        self._told = end
+
+    def _finish(self) -> None:
         assert self.reason is not None
         self.done = True
-        self._tell(text + self._stream.flush())
+        self._tell(self._stream.flush())
         completion = Completion(
             text=self._stream.text,
             token_ids=tuple(self.ids),

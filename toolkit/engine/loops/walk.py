@@ -22,7 +22,6 @@ class Walk:
         self.tree = tree
         self.path: list[int] = []
         self.taken: list[int] = []  # as `path`, with the node of an end token
-        self.text = ""
         self._rows = rows
         self._trunk = len(rows) - len(tree)
         self._place: int | None = ROOT
