@@ -17,15 +17,15 @@ from typing import Any
 
 import torch
 
-from toolkit.contracts import Capabilities, Done, Event, Failed, Prompt, Request, Tokenizer, require
-from toolkit.draft.contract import DRAFTERS
+from toolkit.contracts import Capabilities, Done, Event, Failed, Prompt, Request, require
+from toolkit.draft.contract import DRAFTERS, Source
 from toolkit.engine.admission import Limits, admit, checked_ids, prompt_ids, reserve_blocks
 from toolkit.engine.calibrate import calibrate
-from toolkit.engine.formats import formatted
 from toolkit.engine.forward import Forward
 from toolkit.engine.front import Front
 from toolkit.engine.harvest import Harvest
 from toolkit.engine.job import Job, Loop
+from toolkit.engine.load import load
 from toolkit.engine.loops.beam import beam
 from toolkit.engine.loops.plain import plain
 from toolkit.engine.loops.score import Scores, score
@@ -34,16 +34,11 @@ from toolkit.engine.plan import Plan
 from toolkit.engine.scheduler import Scheduler
 from toolkit.engine.sequence import Sequence as Line
 from toolkit.engine.worker import Worker
-from toolkit.errors import ContextError, EngineError, ToolkitError, UnsupportedError, UsageError
+from toolkit.errors import ContextError, ToolkitError, UnsupportedError, UsageError
 from toolkit.kv.view import WIDE
 from toolkit.model.decoder import Decoder
-from toolkit.model.fingerprint import fingerprint
 from toolkit.model.native.decoder import NativeDecoder
-from toolkit.model.native.library import trim
-from toolkit.model.store import resolve
-from toolkit.model.tiny import tiny_model
-from toolkit.model.weights import DTYPES, load_model
-from toolkit.text.tokenizer import ByteTokenizer, load_tokenizer
+from toolkit.model.weights import DTYPES
 
 IN_FLIGHT = 256  # requests that `generate` takes from its stream before the first of them ends
 MOST_THREADS = 1024
@@ -89,13 +84,9 @@ class EmbeddedEngine(Front):
         require(ok, "threads", threads, f"None or an integer from 1 to {MOST_THREADS}")
         if threads is not None:
             torch.set_num_threads(threads)
-        self.tokenizer: Tokenizer
-        loaded, self.tokenizer, mark = _load(model, device, dtype)
-        decoder = formatted(loaded, format)
-        self._source = plan.source(decoder, loaded, self.tokenizer, mark, str(model))
-        del loaded
-        if isinstance(decoder, NativeDecoder):
-            trim()
+        loaded = load(model, device=device, dtype=dtype, format=format)
+        decoder, self.tokenizer, mark = loaded.decoder, loaded.tokenizer, loaded.mark
+        self._source = plan.source(loaded, str(model))
         self._forward = Forward(
             decoder,
             vocab_size=min(self.tokenizer.vocab_size, decoder.config.vocab_size),
@@ -132,6 +123,11 @@ class EmbeddedEngine(Front):
         """What runs: "int8 (kernel set)" or torch's dtype."""
         decoder = self._forward.decoder
         return f"int8 ({decoder.kernels})" if isinstance(decoder, NativeDecoder) else str(decoder.dtype).removeprefix("torch.")
+
+    @property
+    def parts(self) -> tuple[Decoder | NativeDecoder, Source | None]:
+        """What computes and who guesses for it, for those who count what they cost; only the engine's thread may run them."""
+        return self._forward.decoder, self._source
 
     @property
     def kv_blocks_in_use(self) -> int:
@@ -262,20 +258,3 @@ def _beam(job: Job, root: Line) -> Loop:
     yield from beam(job, root, harvest)
     tokens = harvest.answer_tokens
     job.tell(Done(job.id, 0, harvest.result(job.usage(tokens), job.timing(tokens))))
-
-
-def _load(model: str | Path, device: str, dtype: str) -> tuple[Decoder, Tokenizer, str]:
-    """(decoder, tokenizer, fingerprint) of a model name or path."""
-    if str(model) == "tiny":
-        decoder = tiny_model(dtype=DTYPES[dtype])
-        if device != "cpu":
-            raise UnsupportedError(f'the model "tiny" runs on the CPU, not on {device!r}')
-        return decoder, ByteTokenizer(), "tiny"
-    folder = resolve(str(model))
-    decoder = load_model(folder, device=device, dtype=dtype)
-    tokenizer = load_tokenizer(folder)
-    if tokenizer.vocab_size > decoder.config.vocab_size:
-        raise EngineError(
-            f"the tokenizer of {folder} has {tokenizer.vocab_size} tokens, its model only {decoder.config.vocab_size}"
-        )
-    return decoder, tokenizer, fingerprint(folder)
