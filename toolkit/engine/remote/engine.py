@@ -54,7 +54,7 @@ class SGLangEngine(Front):
     """SGLang servers that serve one model.
 
     url: the root of a server or of SGLang's router; `urls` more of them, which share the work (least loaded first, the dead are
-    left out until they answer again). tokenizer: a model folder or a stored model; None reads the server's own model path.
+    left out until they answer again). tokenizer: a model folder, a stored model or a Tokenizer; None reads the server's own model path.
     api_key, verify (False or a file of certificates), timeout_s (the longest wait for a reply): see Connection. patience_s: how
     long a request waits for a server to come back when none is left.
     Raises EngineError for a server that cannot be reached or whose tokenizer is another, UsageError for a wrong API key.
@@ -65,7 +65,7 @@ class SGLangEngine(Front):
         url: str,
         *,
         urls: Sequence[str] = (),
-        tokenizer: str | Path | None = None,
+        tokenizer: Tokenizer | str | Path | None = None,
         api_key: str | None = None,
         verify: bool | str = True,
         timeout_s: float = 600.0,
@@ -84,7 +84,7 @@ class SGLangEngine(Front):
                 each.close()
             raise
 
-    def _open(self, connections: Sequence[Connection], tokenizer: str | Path | None, patience_s: float) -> None:
+    def _open(self, connections: Sequence[Connection], tokenizer: Tokenizer | str | Path | None, patience_s: float) -> None:
         facts = [read_facts(each) for each in connections]
         self.facts: Facts = facts[0]
         self.tokenizer: Tokenizer = _tokenizer(self.facts, tokenizer)
@@ -290,8 +290,10 @@ def _same(first: Identity, tokenizer: Tokenizer, connection: Connection) -> None
     first.check(identify(connection, tokenizer), connection.url)
 
 
-def _tokenizer(facts: Facts, given: str | Path | None) -> Tokenizer:
+def _tokenizer(facts: Facts, given: Tokenizer | str | Path | None) -> Tokenizer:
     """Of the folder or stored model given, else of the server's own path."""
+    if isinstance(given, Tokenizer):
+        return given
     if given is not None:
         folder = Path(given).expanduser()
         return load_tokenizer(folder if folder.is_dir() else show(str(given)).folder)

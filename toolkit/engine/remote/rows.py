@@ -115,8 +115,7 @@ def rows(asked: Question, found: Answer, vocab_size: int) -> Tensor:
         out[row, token] = max(logprob, FLOOR)
     ids = np.fromiter(found.next, dtype=np.int64, count=len(found.next))
     known = np.maximum(np.fromiter(found.next.values(), dtype=np.float64, count=len(found.next)), FLOOR)
-    rest = _spread(float(np.exp(known).sum()), vocab_size - len(ids))
-    out[-1] = min(rest, float(known.min())) if asked.top else rest
+    out[-1] = _spread(float(np.exp(known).sum()), vocab_size - len(ids))
     out[-1, ids] = known
     return torch.from_numpy(out)
 
