@@ -22,7 +22,7 @@ from toolkit.sample.draw import generator
 pytestmark = pytest.mark.slow  # half a minute of small draws
 
 FALSE_ALARM = 1e-6
-ROUNDS = 3000
+ROUNDS = 1500
 V = 50
 Shape = tuple[int, int, int, float]
 SETTINGS = {
@@ -82,7 +82,7 @@ def worst(params: SamplingParams, shape: Shape, fault: str | None = None) -> flo
     """The smaller p-value of both places."""
     first, second = bursts(params, shape, fault, ROUNDS)
     if fault is None:
-        assert second.total() > ROUNDS / 5
+        assert second.total() > 300
     return min(
         p_value(counts, plain(twin_ready(_model(params), (3,) * at, params), params), counts.total())
         for at, counts in enumerate((first, second))
