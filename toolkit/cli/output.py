@@ -37,12 +37,12 @@ def _finite(value: Json) -> Json:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def console() -> Console:
-    """rich on stderr; where that is no terminal, wide enough that no table is cut."""
+def console(*, stderr: bool = True) -> Console:
+    """rich on stderr, or stdout; where that is no terminal, wide enough that no table is cut."""
     from rich.console import Console
 
-    found = Console(stderr=True)
-    return found if found.is_terminal else Console(stderr=True, width=160)
+    found = Console(stderr=stderr)
+    return found if found.is_terminal else Console(stderr=stderr, width=160)
 
 
 def argument_text(argument: str) -> str:
