@@ -38,8 +38,9 @@ static void drop(linear w) {
 
 enum { ROWS = 19, CONTEXT = 32, SLOTS = 23 };
 
-/* Hidden rows and logits of ROWS tokens, the first `cut` of them in a pass of their own. */
-static void run(const model *m, int64_t cut, int64_t threads, float *hidden, float *logits) {
+/* Hidden rows and logits of ROWS tokens, the first `cut` of them in a pass of their own. inputs: rows to start from, or NULL.
+ * residuals [2][ROWS][hidden]: the rows before each layer. */
+static void run(const model *m, int64_t cut, int64_t threads, const float *inputs, float *hidden, float *logits, float *residuals) {
     int64_t cache = m->layers * m->kv_heads * SLOTS * m->head_dim;
     float *keys = floats(cache), *values = floats(cache);
     int32_t *slots = malloc(ROWS * sizeof *slots);
@@ -55,8 +56,12 @@ static void run(const model *m, int64_t cut, int64_t threads, float *hidden, flo
             numbers[4 * rows + r] = from + r + 1;           /* seen */
         }
         pass p = {rows, threads, SLOTS, longest, numbers, numbers + rows, numbers + 2 * rows, numbers + 3 * rows, numbers + 4 * rows,
-                  slots, keys, values, hidden + from * m->hidden, memory(native_space(m, rows, longest, threads))};
+                  slots, keys, values, hidden + from * m->hidden, memory(native_space(m, rows, longest, threads)),
+                  inputs ? inputs + from * m->hidden : NULL, (int64_t[]){0, 1}, 2, floats(2 * rows * m->hidden)};
         native_forward(m, &p);
+        for (int d = 0; d < 2; d++)
+            memcpy(residuals + (d * ROWS + from) * m->hidden, p.residuals + d * rows * m->hidden, (size_t)(rows * m->hidden) * 4);
+        free(p.residuals);
         free(p.space);
         free(numbers);
     }
@@ -69,7 +74,7 @@ static void run(const model *m, int64_t cut, int64_t threads, float *hidden, flo
 }
 
 static int check(int64_t hidden, int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t intermediate, int64_t vocabulary,
-                 int extras) {
+                 int extras, int bare) {
     int64_t qkv = (heads + 2 * kv_heads) * head_dim, padded = (vocabulary + TILE - 1) / TILE * TILE;
     layer l = {weights(qkv, hidden, extras),           weights(hidden, heads * head_dim, extras),
                weights(2 * intermediate, hidden, 0),   weights(hidden, intermediate, 0),
@@ -78,8 +83,11 @@ static int check(int64_t hidden, int64_t heads, int64_t kv_heads, int64_t head_d
     layer both[2] = {l, l};
     model m = {hidden, 2, heads, kv_heads, head_dim, intermediate, 1e-5f, 0, both, floats(hidden), weights(vocabulary, hidden, 0),
                {0}, floats(CONTEXT * head_dim / 2), floats(CONTEXT * head_dim / 2)};
+    const float *norm = m.norm;
     m.embedding = m.head;
-    float *expected = floats(ROWS * (hidden + padded)), *found = floats(ROWS * (hidden + padded));
+    if (bare) m.norm = both[0].attention_norm = both[1].attention_norm = NULL;
+    const int64_t all = ROWS * (3 * hidden + padded);
+    float *expected = floats(all), *found = floats(all), *inputs = bare ? floats(ROWS * hidden) : NULL;
     int wrong = 0;
     for (int kernel_set = native_kernels() - 1; kernel_set >= 0; kernel_set--) {
         if (!native_kernel_usable(kernel_set)) continue;
@@ -88,8 +96,8 @@ static int check(int64_t hidden, int64_t heads, int64_t kv_heads, int64_t head_d
             for (int64_t cut = 1; cut <= ROWS; cut += 6) {
                 int first = kernel_set == native_kernels() - 1 && threads == 1 && cut == 1;
                 float *out = first ? expected : found;
-                run(&m, cut, threads, out, out + ROWS * hidden);
-                if (memcmp(expected, out, (size_t)(ROWS * (hidden + padded)) * sizeof *out)) {
+                run(&m, cut, threads, inputs, out, out + 3 * ROWS * hidden, out + ROWS * hidden);
+                if (memcmp(expected, out, (size_t)all * sizeof *out)) {
                     printf("%s differs with %d threads, cut at %d\n", native_kernel_name(kernel_set), (int)threads, (int)cut);
                     wrong = 1;
                 }
@@ -102,7 +110,8 @@ static int check(int64_t hidden, int64_t heads, int64_t kv_heads, int64_t head_d
     drop(l.down);
     drop(m.head);
     for (int i = 0; i < 4; i++) free((void *)(&l.attention_norm)[i]);
-    free((void *)m.norm);
+    free((void *)norm);
+    free(inputs);
     free((void *)m.cos);
     free((void *)m.sin);
     free(expected);
@@ -111,8 +120,9 @@ static int check(int64_t hidden, int64_t heads, int64_t kv_heads, int64_t head_d
 }
 
 int main(void) {
-    int wrong = check(32, 4, 2, 8, 64, 261, 0);
-    wrong |= check(48, 6, 2, 24, 80, 97, 1);
-    wrong |= check(8, 1, 1, 72, 2 * STRETCH + 16, 33, 0);
+    int wrong = check(32, 4, 2, 8, 64, 261, 0, 0);
+    wrong |= check(48, 6, 2, 24, 80, 97, 1, 0);
+    wrong |= check(8, 1, 1, 72, 2 * STRETCH + 16, 33, 0, 0);
+    wrong |= check(32, 4, 2, 8, 64, 97, 0, 1);
     return wrong;
 }

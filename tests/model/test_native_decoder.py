@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,17 +61,64 @@ def test_hidden_rows_and_logits_equal_the_slow_twin_bit_for_bit(name: str) -> No
     assert np.array_equal(native.logits(hidden).numpy(), np.stack([twin.logits(row) for row in expected]))
 
 
+def test_residual_rows_are_those_of_torch_and_asking_for_them_changes_no_bit() -> None:
+    decoder = random_decoder(layers=4)
+    native, tokens, places = NativeDecoder(decoder), torch.arange(19) * 5 % 97, torch.arange(19)
+    hidden, residuals = native.features(tokens, places, SlotLine(decoder.config, list(range(19))).grow(19), (0, 2, 3))
+    _round_all(decoder)
+    expected, inner = decoder.features(tokens, places, FullAttention(), (0, 2, 3))
+    assert torch.equal(hidden, native.forward(tokens, places, SlotLine(decoder.config, list(range(19))).grow(19)))
+    assert torch.equal(residuals[0], native.embed(tokens))
+    assert residuals.shape == inner.shape == (3, 19, 48)
+    assert (residuals - inner).abs().max() < 2e-3 * inner.abs().max()
+    assert (hidden - expected).abs().max() < 2e-3 * expected.abs().max()
+
+
+def test_rows_that_start_a_pass_stand_for_embeddings_and_a_decoder_may_lack_norms() -> None:
+    decoder = random_decoder(layers=1)
+    native, tokens, places = NativeDecoder(decoder), torch.arange(19) * 5 % 97, torch.arange(19)
+
+    def run(model: NativeDecoder, inputs: torch.Tensor | None) -> torch.Tensor:
+        line = SlotLine(decoder.config, list(range(19))).grow(19)
+        return model.features(torch.zeros_like(tokens) if inputs is not None else tokens, places, line, (), inputs)[0]
+
+    assert torch.equal(run(native, native.embed(tokens)), run(native, None))
+    block = replace(decoder.blocks[0], attention_norm=None)
+    bare = Decoder(decoder.config, decoder.embedding, (block,), None, decoder.head.weight)
+    inputs = torch.randn(19, 48, generator=torch.Generator().manual_seed(2))
+    found = run(NativeDecoder(bare), inputs)
+    _round_all(bare)
+    expected = bare.features(tokens, places, FullAttention(), (), inputs)[0]
+    assert (found - expected).abs().max() < 2e-3 * expected.abs().max()
+
+
+def test_depths_and_inputs_that_do_not_fit_are_refused_by_name() -> None:
+    native, line = NativeDecoder(random_decoder()), SlotLine(random_decoder().config, [0, 1]).grow(2)
+    one = torch.tensor([0, 1])
+    for depths in ((2,), (-1,), (1, 0), (1, 1)):
+        with pytest.raises(UsageError, match="rising layer numbers from 0 to 1"):
+            native.features(one, one, line, depths)
+    for inputs in (torch.zeros(2, 47), torch.zeros(1, 48), torch.zeros(2, 48, dtype=torch.float64)):
+        with pytest.raises(EngineError, match=r"inputs .* must be float32"):
+            native.features(one, one, line, (), inputs)
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_logits_equal_those_of_torch_over_the_same_int8_weights_within_the_rounding_of_activations(name: str) -> None:
     decoder = random_decoder(**SHAPES[name])
     native = NativeDecoder(decoder)
+    _round_all(decoder)
+    tokens = torch.arange(60) % 97
+    expected = decoder.logits(decoder.forward(tokens, torch.arange(60), FullAttention()))
+    assert (rows(native, tokens) - expected).abs().max() < 2e-3 * expected.abs().max()
+
+
+def _round_all(decoder: Decoder) -> None:
+    """Every matrix becomes what its int8 form stands for."""
     for linear_ in (decoder.head, *(each for b in decoder.blocks for each in (b.qkv, b.o, b.gate_up, b.down))):
         _round(linear_.weight)
     if not decoder.config.tied:
         _round(decoder.embedding)
-    tokens = torch.arange(60) % 97
-    expected = decoder.logits(decoder.forward(tokens, torch.arange(60), FullAttention()))
-    assert (rows(native, tokens) - expected).abs().max() < 2e-3 * expected.abs().max()
 
 
 def _round(weight: torch.Tensor) -> None:

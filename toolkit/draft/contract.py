@@ -11,7 +11,7 @@ Knows nothing about: how trees are verified, grammars, other sequences.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,13 +37,13 @@ DRAFTERS = Table(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
-    """The model that decides. `loaded` is its torch form, whose weights a source may use or copy while it is built only.
+    """The model that decides. `torch` loads its torch form, for a source that needs float weights: it is slow, call it once.
 
     `model` is the name or path that it was opened with.
     """
 
     decoder: Decoder | NativeDecoder
-    loaded: Decoder
+    torch: Callable[[], Decoder]
     tokenizer: Tokenizer
     fingerprint: str
     model: str

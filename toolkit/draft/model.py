@@ -150,8 +150,8 @@ def _load(name: str, target: Target) -> Decoder | NativeDecoder:
             f"model {name!r} cannot draft for {target.model}: its tokenizer is {mark[:12]}, not {target.tokenizer.fingerprint[:12]}",
             hint="a draft model has the target's own tokenizer",
         )
-    dtype = str(target.loaded.dtype).removeprefix("torch.")
-    decoder = load_model(folder, device=str(target.loaded.device), dtype=dtype)
+    dtype = str(target.decoder.dtype).removeprefix("torch.")
+    decoder = load_model(folder, device=str(target.decoder.device), dtype=dtype)
     return NativeDecoder(decoder) if isinstance(target.decoder, NativeDecoder) else decoder
 
 

@@ -12,6 +12,7 @@ from functools import cache
 import torch
 
 from toolkit.errors import UnsupportedError, UsageError
+from toolkit.model.config import ModelConfig
 from toolkit.model.decoder import Decoder
 from toolkit.model.native.decoder import NativeDecoder, refusal
 from toolkit.model.native.library import missing
@@ -29,13 +30,17 @@ def formatted(decoder: Decoder, name: str) -> Decoder | NativeDecoder:
         if decoder.dtype != torch.float32:
             raise UnsupportedError(f'format="float32" contradicts dtype {decoder.dtype}', hint='format="auto"')
         return decoder
-    if decoder.device.type != "cpu" or decoder.dtype != torch.float32:  # asked for: nothing to tell
-        return decoder
-    why = refusal(decoder.config, decoder.device, decoder.dtype) or missing()
-    if why is None:
-        return NativeDecoder(decoder)
-    _tell(why)
-    return decoder
+    return NativeDecoder(decoder) if is_native(decoder.config, decoder.device, decoder.dtype, name) else decoder
+
+
+def is_native(config: ModelConfig, device: torch.device, dtype: torch.dtype, name: str) -> bool:
+    """Whether a model of that kind runs in int8: where it was asked for and can, or by itself where "auto" decides."""
+    if name not in FORMATS:
+        raise UsageError(f"format = {name!r} is not allowed: {', '.join(FORMATS)}")
+    why = refusal(config, device, dtype) or missing()
+    if name == "auto" and device.type == "cpu" and dtype == torch.float32 and why is not None:
+        _tell(why)
+    return why is None and name != "float32"
 
 
 @cache

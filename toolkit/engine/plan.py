@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from toolkit.contracts import Tokenizer, require
+from toolkit.contracts import require
 from toolkit.draft.contract import DRAFTERS, Source, Target
 from toolkit.draft.tree import MOST_NODES
+from toolkit.engine.load import Loaded
 from toolkit.engine.pace import Pace, PassCosts
 from toolkit.errors import UsageError
-from toolkit.model.decoder import Decoder
-from toolkit.model.native.decoder import NativeDecoder
 
 MOST_TOKENS = 32  # on a path
 
@@ -47,14 +46,12 @@ class Plan:
             require(ok, f"draft option {what}", value, f"an integer from 1 to {most}")
         return cls(name, tokens, nodes, options)
 
-    def source(
-        self, decoder: Decoder | NativeDecoder, loaded: Decoder, tokenizer: Tokenizer, mark: str, model: str
-    ) -> Source | None:
+    def source(self, loaded: Loaded, model: str) -> Source | None:
         """The drafter's weights or rules, None for "none"."""
         if self.name == "none":
             return None
-        vocabulary = min(tokenizer.vocab_size, decoder.config.vocab_size)
-        target = Target(decoder, loaded, tokenizer, mark, model, vocabulary)
+        vocabulary = min(loaded.tokenizer.vocab_size, loaded.decoder.config.vocab_size)
+        target = Target(loaded.decoder, loaded.torch, loaded.tokenizer, loaded.mark, model, vocabulary)
         source: Source = DRAFTERS.load(self.name)(target, self.options)
         return source
 

@@ -10,13 +10,17 @@ released checkpoints, query/key norms of Qwen3; departures: q, k, v and gate, up
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from toolkit.contracts import require
+from toolkit.errors import UsageError
 from toolkit.model.attention import KVView
 from toolkit.model.config import ModelConfig
 
@@ -34,9 +38,9 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Weights of one layer. qkv [(H + 2 Hkv) Dh, D], o [D, H Dh], gate_up [2 F, D], down [D, F]; norms [D] and [Dh]."""
+    """Weights of one layer. qkv [(H + 2 Hkv) Dh, D], o [D, H Dh], gate_up [2 F, D], down [D, F]; norms [D] and [Dh], None = none."""
 
-    attention_norm: Tensor
+    attention_norm: Tensor | None
     qkv: Linear
     o: Linear
     mlp_norm: Tensor
@@ -47,9 +51,11 @@ class Block:
 
 
 class Decoder:
-    """Weights and the forward pass. `embedding` [V, D], `norm` [D], `head` [V, D]: the embedding itself where tied."""
+    """Weights and the forward pass. `embedding` [V, D], `norm` [D] or None, `head` [V, D]: the embedding itself where tied."""
 
-    def __init__(self, config: ModelConfig, embedding: Tensor, blocks: tuple[Block, ...], norm: Tensor, head: Tensor) -> None:
+    def __init__(
+        self, config: ModelConfig, embedding: Tensor, blocks: tuple[Block, ...], norm: Tensor | None, head: Tensor
+    ) -> None:
         self.config = config
         self.embedding = embedding
         self.blocks = blocks
@@ -74,21 +80,39 @@ class Decoder:
     @torch.no_grad()  # not inference_mode: heads are trained on these outputs
     def forward(self, tokens: Tensor, positions: Tensor, kv: KVView) -> Tensor:
         """Hidden rows [T, D] after the final norm, of tokens [T] int64 at positions [T] int64."""
-        x = F.embedding(tokens, self.embedding)
+        return self.features(tokens, positions, kv, ())[0]
+
+    @torch.no_grad()
+    def features(
+        self, tokens: Tensor, positions: Tensor, kv: KVView, depths: Sequence[int], inputs: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """`forward`, and the residual rows [len(depths), T, D] before each of the layers `depths`.
+
+        inputs [T, D] are the rows to start from; None takes the embeddings of the tokens.
+        """
+        x = self.embed(tokens) if inputs is None else inputs.clone()
         cos, sin = self._rotation(positions)
+        wanted = check_depths(depths, self.config)
+        residuals = x.new_empty(len(wanted), *x.shape)
         for layer, block in enumerate(self.blocks):
+            for place in np.flatnonzero(wanted == layer):
+                residuals[place] = x
             x += self._attention(layer, block, self._rms(x, block.attention_norm), cos, sin, kv)
             gate, up = block.gate_up(self._rms(x, block.mlp_norm)).chunk(2, dim=-1)
             x += block.down(F.silu(gate).mul_(up))
-        return self._rms(x, self.norm)
+        return self._rms(x, self.norm), residuals
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Embeddings [T, D] of tokens [T] int64."""
+        return F.embedding(tokens, self.embedding)
 
     @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, V] float32 of hidden rows [R, D]."""
         return self.head(hidden).float()
 
-    def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(x, (weight.shape[0],), weight, self.config.rms_eps)
+    def _rms(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        return x if weight is None else F.rms_norm(x, (weight.shape[0],), weight, self.config.rms_eps)
 
     def _attention(self, layer: int, block: Block, x: Tensor, cos: Tensor, sin: Tensor, kv: KVView) -> Tensor:
         shape = self.config
@@ -107,6 +131,14 @@ class Decoder:
         angles = positions.to(torch.float32)[:, None] * self._frequencies  # [T, Dh / 2]
         cos, sin = angles.cos(), angles.sin()
         return torch.cat((cos, cos), -1)[:, None].to(self.dtype), torch.cat((-sin, sin), -1)[:, None].to(self.dtype)
+
+
+def check_depths(depths: Sequence[int], config: ModelConfig) -> NDArray[np.int64]:
+    """`depths` as an array. UsageError unless they are distinct layers of the model in rising order."""
+    wanted: NDArray[np.int64] = np.array(depths, np.int64).reshape(-1)
+    if len(wanted) and not (wanted[0] >= 0 and wanted[-1] < config.layers and bool((np.diff(wanted) > 0).all())):
+        raise UsageError(f"depths = {list(depths)} is not allowed: rising layer numbers from 0 to {config.layers - 1}")
+    return wanted
 
 
 def rope_frequencies(config: ModelConfig) -> Tensor:

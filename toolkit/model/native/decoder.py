@@ -10,6 +10,7 @@ Source: native.h.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from copy import copy
 from ctypes import byref
 from dataclasses import replace
@@ -23,11 +24,11 @@ from torch import Tensor
 from toolkit.contracts import require
 from toolkit.errors import EngineError, UnsupportedError, UsageError
 from toolkit.model.config import ModelConfig
-from toolkit.model.decoder import Block, Decoder, rope_frequencies
-from toolkit.model.native.arena import Arena
+from toolkit.model.decoder import Decoder, check_depths, rope_frequencies
 from toolkit.model.native.crew import Crew
 from toolkit.model.native.library import LANES, TILE, CLayer, CModel, CPass, kernel_index, kernels, library
-from toolkit.model.native.pack import Packed, interleave, pack
+from toolkit.model.native.pack import Packed
+from toolkit.model.native.packed import PackedLayer, PackedModel, pack_model
 
 _LINE = 64  # bytes of a cache line
 _ANGLES = 1 << 24  # entries of one rotation table: context * head_dim / 2
@@ -64,23 +65,23 @@ class SlotRows(Protocol):
 class NativeDecoder:
     """int8 weights and the native forward pass. threads: None takes torch's number, or one where that is faster."""
 
-    def __init__(self, decoder: Decoder, *, kernels: str | None = None, threads: int | None = None) -> None:
-        """Pack a torch decoder on the CPU. UnsupportedError for one whose shape or dtype the kernels do not take."""
-        why = refusal(decoder.config, decoder.device, decoder.dtype)
-        if why is not None:
-            raise UnsupportedError(f"the native int8 path cannot run this model: {why}", hint='format="float32"')
+    def __init__(self, model: Decoder | PackedModel, *, kernels: str | None = None, threads: int | None = None) -> None:
+        """Pack a torch decoder on the CPU, or take a packed model. UnsupportedError where the kernels do not take its shape."""
+        if isinstance(model, Decoder):
+            why = refusal(model.config, model.device, model.dtype)
+            if why is not None:
+                raise UnsupportedError(f"the native int8 path cannot run this model: {why}", hint='format="float32"')
         if threads is not None and threads < 1:
             raise UsageError(f"threads = {threads} is not allowed: None or an integer >= 1")
-        self.config = decoder.config
-        self.threads = threads
         self._library = library()
         self._kernels = kernel_index(kernels)
+        self.packed = pack_model(model) if isinstance(model, Decoder) else model
+        self.config = self.packed.config
+        self.threads = threads
         self._crew, self._head_crew = Crew(), Crew()
-        self._arena = Arena()
-        self._kept: list[Any] = []  # what C has pointers to, next to the packed matrices:
-        self._layers: list[tuple[Packed, ...]] = []
-        self._ends: list[Packed] = []  # head and embedding, one where they are tied
-        self._model = self._build(decoder)
+        self._kept: list[Any] = []  # what C has pointers to, next to the packed model
+        self._head = self.packed.head
+        self._model = self._build()
 
     def first(self, layers: int) -> NativeDecoder:
         """The decoder of the first `layers` layers with this one's final norm and head; no weight is copied."""
@@ -109,15 +110,30 @@ class NativeDecoder:
     @property
     def nbytes(self) -> int:
         """Bytes of packed weights that a pass and its head read, or look rows up in."""
-        layers = [packed for layer in self._layers[: self.config.layers] for packed in layer]
-        return sum(packed.nbytes for packed in (*layers, *self._ends))
+        layers = [matrix for layer in self.packed.layers[: self.config.layers] for matrix in layer.matrices]
+        ends = {id(matrix): matrix for matrix in (self.packed.head, self.packed.embedding)}
+        return sum(matrix.nbytes for matrix in (*layers, *ends.values()))
 
     def forward(self, tokens: Tensor, positions: Tensor, kv: SlotRows) -> Tensor:
         """Hidden rows [T, D] after the final norm, of tokens [T] int64 at positions [T] int64."""
-        rows = len(tokens)
-        hidden = torch.empty(rows, self.config.hidden_size)
+        return self.features(tokens, positions, kv, ())[0]
+
+    def features(
+        self, tokens: Tensor, positions: Tensor, kv: SlotRows, depths: Sequence[int], inputs: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """`forward`, and the residual rows [len(depths), T, D] before each of the layers `depths`.
+
+        inputs [T, D] float32 are the rows to start from; None takes the embeddings of the tokens.
+        """
+        rows, config = len(tokens), self.config
+        wanted = check_depths(depths, config)
+        hidden, residuals = torch.empty(rows, config.hidden_size), torch.empty(len(wanted), rows, config.hidden_size)
+        if inputs is not None:
+            if inputs.shape != hidden.shape or inputs.dtype != torch.float32:
+                raise EngineError(f"inputs {list(inputs.shape)} {inputs.dtype} must be float32 {list(hidden.shape)}")
+            inputs = inputs.contiguous()
         if rows == 0:
-            return hidden
+            return hidden, residuals
         longest = self._check(tokens, positions, kv)
         most = torch.get_num_threads()
         threads = self.threads or self._crew.choose(rows, most)
@@ -131,11 +147,18 @@ class NativeDecoder:
                     rows, threads, kv.keys.shape[2], longest, tokens.data_ptr(), positions.data_ptr(),
                     *(array.ctypes.data for array in arrays),
                     kv.keys.data_ptr(), kv.values.data_ptr(), hidden.data_ptr(), space.data_ptr(),
+                    None if inputs is None else inputs.data_ptr(), wanted.ctypes.data, len(wanted), residuals.data_ptr(),
                 )
             ),
         )  # fmt: skip
         self._crew.learn(rows, most, threads, time.perf_counter() - began)
-        return hidden
+        return hidden, residuals
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Embeddings [T, D] float32 of tokens [T] int64, as a pass starts from them."""
+        packed = self.packed.embedding
+        rows = packed.tiles[tokens // TILE, :, tokens % TILE]
+        return rows.reshape(len(tokens), -1) * packed.scale[tokens, None]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, V] float32 of hidden rows [R, D]."""
@@ -170,39 +193,24 @@ class NativeDecoder:
         _within("first + seen", kv.first + kv.seen, 1, kv.slots.size + 1)
         return int(kv.seen.max())
 
-    def _build(self, decoder: Decoder) -> CModel:
-        config = decoder.config
-        layers = (CLayer * config.layers)(*(self._layer(block) for block in decoder.blocks))
-        self._ends.append(pack(decoder.head.weight, decoder.head.bias, self._arena))
-        if decoder.head.weight is not decoder.embedding:
-            self._ends.append(pack(decoder.embedding, None, self._arena))
-        self._head, embedding = self._ends[0], self._ends[-1]
+    def _build(self) -> CModel:
+        config, packed = self.config, self.packed
+        layers = (CLayer * config.layers)(*(_layer(layer) for layer in packed.layers))
         angles = torch.arange(config.context, dtype=torch.float32)[:, None] * rope_frequencies(config)
-        self._kept.append(layers)
+        self._kept += [layers, angles.cos(), angles.sin()]
         return CModel(
             config.hidden_size, config.layers, config.heads, config.kv_heads, config.head_dim, config.intermediate,
-            config.rms_eps, self._kernels, layers, self._floats(decoder.norm), self._head.c(), embedding.c(),
-            self._floats(angles.cos()), self._floats(angles.sin()),
+            config.rms_eps, self._kernels, layers, _pointer(packed.norm), packed.head.c(), packed.embedding.c(),
+            *(table.data_ptr() for table in self._kept[-2:]),
         )  # fmt: skip
 
-    def _layer(self, block: Block) -> CLayer:
-        gate_up = interleave(block.gate_up.weight)
-        matrices = (
-            (block.qkv.weight, block.qkv.bias),
-            (block.o.weight, block.o.bias),
-            (gate_up, None),
-            (block.down.weight, block.down.bias),
-        )
-        norms = (block.attention_norm, block.mlp_norm, block.q_norm, block.k_norm)
-        self._layers.append(tuple(pack(*matrix, self._arena) for matrix in matrices))
-        return CLayer(*(packed.c() for packed in self._layers[-1]), *(self._floats(norm) for norm in norms))
 
-    def _floats(self, tensor: Tensor | None) -> int | None:
-        """Pointer to a contiguous float32 copy that lives as long as this decoder."""
-        if tensor is None:
-            return None
-        self._kept.append(tensor.detach().to(torch.float32).clone(memory_format=torch.contiguous_format))
-        return int(self._kept[-1].data_ptr())
+def _layer(layer: PackedLayer) -> CLayer:
+    return CLayer(*(matrix.c() for matrix in layer.matrices), *map(_pointer, layer.norms))
+
+
+def _pointer(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else int(tensor.data_ptr())
 
 
 def linear(weights: Packed, x: Tensor, kernels: int, threads: int | None = None) -> Tensor:

@@ -17,7 +17,7 @@ import torch  # noqa: F401 - its libgomp must be the first and only one
 
 from toolkit.errors import UnsupportedError, UsageError
 
-VERSION = 1
+VERSION = 2
 TILE, LANES, LIMIT, STRETCH = 32, 8, 8191, 2048  # as in native.h
 
 
@@ -58,7 +58,9 @@ class CPass(Structure):
     _fields_ = (
         *((name, c_int64) for name in ("rows", "threads", "slots_all", "longest")),
         *((name, c_void_p) for name in ("tokens", "positions", "own", "first", "seen", "slots")),
-        *((name, c_void_p) for name in ("keys", "values", "hidden", "space")),
+        *((name, c_void_p) for name in ("keys", "values", "hidden", "space", "inputs", "depths")),
+        ("depths_all", c_int64),
+        ("residuals", c_void_p),
     )
 
 

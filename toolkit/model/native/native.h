@@ -46,7 +46,7 @@ typedef struct {
 /* One layer. In gate_up every tile holds 16 gates and the 16 ups that belong to them. */
 typedef struct {
     linear qkv, o, gate_up, down;
-    const float *attention_norm, *mlp_norm; /* [hidden] */
+    const float *attention_norm, *mlp_norm; /* [hidden] or NULL: rows are taken as they are */
     const float *q_norm, *k_norm;           /* [head_dim] or NULL */
 } layer;
 
@@ -55,7 +55,7 @@ typedef struct {
     float epsilon;
     int32_t kernels; /* index into the table of kernel sets */
     const layer *layer;
-    const float *norm;      /* [hidden] */
+    const float *norm;      /* [hidden] or NULL: the last residual rows are the result */
     linear head;            /* vocabulary x hidden */
     linear embedding;       /* vocabulary x hidden; the head itself where tied */
     const float *cos, *sin; /* [context][head_dim / 2] */
@@ -70,6 +70,10 @@ typedef struct {
     float *keys, *values; /* [layers][kv_heads][slots_all][head_dim] */
     float *hidden;        /* out: [rows][hidden], after the final norm */
     void *space;          /* native_space(...) bytes, on a cache line */
+    const float *inputs;  /* [rows][hidden] to start from, or NULL: the embeddings of tokens */
+    const int64_t *depths; /* [depths_all] layers, rising; the residual rows before each of them are wanted too */
+    int64_t depths_all;
+    float *residuals; /* out: [depths_all][rows][hidden] */
 } pass;
 
 /* One instruction set's versions of everything that takes time. All sets give the same bits. */

@@ -22,7 +22,7 @@ static const kernels *const TABLE[] = {
     &kernels_portable,
 };
 
-int native_version(void) { return 1; }
+int native_version(void) { return 2; }
 int native_kernels(void) { return (int)(sizeof TABLE / sizeof *TABLE); }
 const char *native_kernel_name(int index) { return TABLE[index]->name; }
 int native_kernel_usable(int index) { return TABLE[index]->usable(); }
@@ -167,14 +167,19 @@ static void product(const kernels *k, const linear *w, const int16_t *X, const f
 
 /* ---- stages of a pass, each shared by all threads ------------------------------------------------------------------ */
 
-static void embed(const model *m, const pass *p, const space *s) {
+/* The rows to start from. */
+static void enter(const model *m, const pass *p, const space *s) {
     team *t = s->team;
     const linear *w = &m->embedding;
     SHARED(r, p->rows) {
-        int64_t token = p->tokens[r], at = token % TILE;
-        const int8_t *tile = w->tiles + token / TILE * TILE * w->inputs;
         float *x = s->x + r * s->x_stride;
         memset(x, 0, (size_t)s->x_stride * sizeof *x);
+        if (p->inputs) {
+            memcpy(x, p->inputs + r * m->hidden, (size_t)m->hidden * sizeof *x);
+            continue;
+        }
+        int64_t token = p->tokens[r], at = token % TILE;
+        const int8_t *tile = w->tiles + token / TILE * TILE * w->inputs;
         for (int64_t i = 0; i < w->inputs; i++)
             x[i] = (float)tile[(i / 2 * TILE + at) * 2 + i % 2] * w->scale[token];
     }
@@ -184,8 +189,18 @@ static void norm_and_quantise(const kernels *k, const model *m, const float *wei
     team *t = s->team;
     float *row = s->row + thread * s->row_stride;
     SHARED(r, rows) {
-        k->norm(s->x + r * s->x_stride, weight, m->hidden, m->epsilon, row);
-        quantise_row(k, row, m->hidden, r, rows, s->X, s->scales);
+        const float *x = s->x + r * s->x_stride;
+        if (weight) k->norm(x, weight, m->hidden, m->epsilon, row);
+        quantise_row(k, weight ? row : x, m->hidden, r, rows, s->X, s->scales);
+    }
+}
+
+/* Residual rows that are wanted, as they are before layer `at`. Nobody writes x before the next meeting but one. */
+static void tell(const model *m, const pass *p, int64_t at, const space *s, int thread, int size) {
+    for (int64_t d = 0; d < p->depths_all; d++) {
+        if (p->depths[d] != at) continue;
+        for (int64_t r = thread; r < p->rows; r += size)
+            memcpy(p->residuals + (d * p->rows + r) * m->hidden, s->x + r * s->x_stride, (size_t)m->hidden * sizeof *s->x);
     }
 }
 
@@ -237,10 +252,11 @@ static void run(const void *task, team *t, int thread, int size) {
     const pass *p = ((const pass_task *)task)->pass;
     const space *s = &((const pass_task *)task)->space;
     const kernels *k = TABLE[m->kernels];
-    embed(m, p, s);
+    enter(m, p, s);
     meet(t, size);
     for (int64_t at = 0; at < m->layers; at++) {
         const layer *l = m->layer + at;
+        tell(m, p, at, s, thread, size);
         norm_and_quantise(k, m, l->attention_norm, p->rows, s, thread);
         meet(t, size);
         product(k, &l->qkv, s->X, s->scales, p->rows, STORE, s->qkv, s->qkv_stride, t);
@@ -262,7 +278,12 @@ static void run(const void *task, team *t, int thread, int size) {
         product(k, &l->down, s->X, s->scales, p->rows, ADD, s->x, s->x_stride, t);
         meet(t, size);
     }
-    SHARED(r, p->rows) k->norm(s->x + r * s->x_stride, m->norm, m->hidden, m->epsilon, p->hidden + r * m->hidden);
+    SHARED(r, p->rows) {
+        const float *x = s->x + r * s->x_stride;
+        float *out = p->hidden + r * m->hidden;
+        if (m->norm) k->norm(x, m->norm, m->hidden, m->epsilon, out);
+        else memcpy(out, x, (size_t)m->hidden * sizeof *out);
+    }
 }
 
 void native_forward(const model *m, const pass *p) {
