@@ -1,0 +1,33 @@
+"""Targets and every source of the drafter table, built on small random models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from tests.model.native_twin import random_decoder
+from toolkit.draft.contract import DRAFTERS, Source, Target
+from toolkit.model.decoder import Decoder
+from toolkit.model.native.decoder import NativeDecoder
+from toolkit.model.tiny import tiny_model
+from toolkit.text.tokenizer import ByteTokenizer
+
+
+@cache
+def torch_target() -> Target:
+    """The tiny model in torch, byte tokenizer."""
+    decoder = tiny_model(layers=3)
+    return Target(decoder, lambda: decoder, ByteTokenizer(), "tiny", "tiny", ByteTokenizer().vocab_size)
+
+
+@cache
+def native_target() -> Target:
+    """A random model that the kernels take, padded vocabulary."""
+    decoder: Decoder = random_decoder(layers=4, vocab_size=264, context=512)
+    return Target(NativeDecoder(decoder), lambda: decoder, ByteTokenizer(), "random", "random", ByteTokenizer().vocab_size)
+
+
+def source(name: str, target: Target, options: Mapping[str, Any] = {}) -> Source:
+    built: Source = DRAFTERS.load(name)(target, options)
+    return built
