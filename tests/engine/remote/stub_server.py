@@ -131,7 +131,9 @@ class Handler(BaseHTTPRequestHandler):
         chosen = int(scores[-1].argmax())
         if body.get("return_logprob"):
             tail = [*range(start, len(ids))] if start >= 0 else []
-            meta["input_token_logprobs"] = [[None if at == start else float(scores[at - 1, ids[at]]), ids[at], None] for at in tail]
+            meta["input_token_logprobs"] = [
+                [None if at == start else float(scores[at - 1, ids[at]]), ids[at], None] for at in tail
+            ]
             rows = [None if at == start else scores[at - 1] for at in tail]
             if top:
                 meta["input_top_logprobs"] = [row if row is None else _top(row, top) for row in rows]

@@ -8,8 +8,8 @@ import math
 import pytest
 
 from tests.engine.remote.stub_server import Stub
-from toolkit.contracts import BeamResult, Done, Event, Grammar, Request
 from toolkit.contracts import BeamParams as Params
+from toolkit.contracts import BeamResult, Done, Event, Grammar, Request
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.engine.remote import rows
 from toolkit.engine.remote.engine import SGLangEngine

@@ -4,6 +4,7 @@
                                |
                                `-(answers as another model)--> foreign, for good
 
+A server that nothing was heard of for `IDLE_S` is asked who it is before it gets work: it may have been started anew meanwhile.
 A request goes to the preferred server if that is up, else to the one with the least lines in flight. What is a pure function of
 its body (`post`) is repeated, elsewhere or after the back-off, until every server has been down for `patience_s`: a server that
 is killed and restarted costs time and nothing else. A stream is repeated only while nothing of it was passed on. A server that
@@ -18,13 +19,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from toolkit.contracts import Json
 from toolkit.engine.remote.connection import Connection, FailedRequestError
 from toolkit.errors import EngineError, ToolkitError
 
 _FIRST_S, _LONGEST_S = 0.1, 2.0  # back-off of a server that is down: doubled from the first to the longest
+IDLE_S = 5.0  # shorter than any server takes to start
 GENERATE = "/generate"
 
 
@@ -38,11 +40,18 @@ class Server:
     retry_at: float = 0.0
     wait_s: float = _FIRST_S
     last_error: str = ""
+    heard_at: float = field(default_factory=time.monotonic)
+    asking: threading.Lock = field(default_factory=threading.Lock)  # held while it is asked who it is
     foreign: ToolkitError | None = None  # why it is not asked any more
 
     @property
     def url(self) -> str:
         return self.connection.url
+
+    @property
+    def stale(self) -> bool:
+        """Whether it may have become another one since it was last heard of."""
+        return self.down_since is not None or (not self.lines and time.monotonic() - self.heard_at > IDLE_S)
 
 
 class Fleet:
@@ -115,26 +124,37 @@ class Fleet:
         if self._closed.is_set():
             raise EngineError("the engine was closed while the request was running")
         with self._lock:
-            able = [each for each in self.servers if each.foreign is None and id(each) not in hung]
-            if not able:
-                raise self._hopeless()
-            up = [each for each in able if each.down_since is None]
-            if up:
-                return prefer if prefer in up else min(up, key=lambda each: each.lines)
-            now = time.monotonic()
-            if all(now - (each.down_since or now) > self.patience_s for each in able):
-                raise self._hopeless()
-            due = min(able, key=lambda each: each.retry_at)
-            due_in = due.retry_at - now
-            if due_in <= 0:
-                due.retry_at = now + due.wait_s  # the others wait for what this one finds
-        if due_in <= 0 and self._revive(due):
-            return due
-        self._closed.wait(min(max(due_in, 0.01), _LONGEST_S))
-        return None
+            server, pause_s = self._choose(prefer, hung)
+        if server is None:
+            self._closed.wait(pause_s)
+            return None
+        with server.asking:  # who comes second finds it asked
+            return server if not server.stale or self._revive(server) else None
+
+    def _choose(self, prefer: Server | None, hung: set[int]) -> tuple[Server | None, float]:
+        """(server, 0), or (None, seconds until one may be asked again)."""
+        now = time.monotonic()
+        able = [each for each in self.servers if each.foreign is None and id(each) not in hung]
+        up = [each for each in able if each.down_since is None]
+        if up:
+            self._look_after([each for each in able if each.down_since is not None and each.retry_at <= now])
+            return (prefer if prefer in up else min(up, key=lambda each: each.lines)), 0.0
+        if not able or all(now - (each.down_since or now) > self.patience_s for each in able):
+            raise self._hopeless()
+        due = min(able, key=lambda each: each.retry_at)
+        if due.retry_at > now:
+            return None, min(due.retry_at - now, _LONGEST_S)
+        due.retry_at = now + due.wait_s  # others wait for what this one finds
+        return due, 0.0
+
+    def _look_after(self, due: Sequence[Server]) -> None:
+        """See in the background whether servers that were down have come back: no request waits for that while others are up."""
+        for each in due:
+            each.retry_at = time.monotonic() + 10 * _LONGEST_S
+            threading.Thread(target=self._revive, args=(each,), name="toolkit-revive", daemon=True).start()
 
     def _revive(self, server: Server) -> bool:
-        """Ask a server that was down who it is."""
+        """Ask a server who it is."""
         try:
             self._identify(server.connection)
         except FailedRequestError as error:
@@ -167,7 +187,7 @@ class Fleet:
 
     def _answered(self, server: Server) -> None:
         with self._lock:
-            server.down_since = None
+            server.down_since, server.heard_at = None, time.monotonic()
 
     def _hopeless(self) -> ToolkitError:
         foreign = [each.foreign for each in self.servers if each.foreign is not None]
