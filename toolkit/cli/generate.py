@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import click
 from toolkit.cli.options import (
     beam_of,
     beam_options,
+    draft_options,
     engine_options,
     grammar_of_options,
     grammar_options,
@@ -21,9 +23,10 @@ from toolkit.cli.options import (
     sampling_options,
 )
 from toolkit.cli.output import console, emit
-from toolkit.contracts import BeamResult, Completion, Delta, Done, Grammar, Json, Report, Request
+from toolkit.contracts import BeamResult, Completion, Delta, Done, Engine, Grammar, Json, Report, Request, Tokenizer
 from toolkit.jobs.named import named_compile
 from toolkit.results import answered, beam_result, json_text, result_fields
+from toolkit.results import token_events as split
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,34 +36,84 @@ if TYPE_CHECKING:
 @prompt_options
 @grammar_options
 @sampling_options
+@draft_options
 @engine_options
+@click.option("--trace", is_flag=True, help="Show which tokens were drafted, the tree of every pass, and what it cost.")
+@click.option("--events", is_flag=True, help="Print every event as a line of JSON as it comes, then the result as with --json.")
+@click.option("--token-events", is_flag=True, help="The same with one event a token.")
 @json_option
-def generate(as_json: bool, **options: Any) -> int:
+def generate(as_json: bool, trace: bool, events: bool, token_events: bool, **options: Any) -> int:
     """Continue PROMPT (`-` reads stdin, `@FILE` a file). The text streams to stdout.
 
     With a grammar the text is validated; a text that is cut off before it is valid ends with exit code 1.
+    A drafter makes it faster where it guesses well, and never changes the text.
     """
     prompt = prompt_of(options)
     grammar, name = grammar_of_options(options)
-    request = Request(prompt=prompt, sampling=sampling_of(options), grammar=grammar)
+    request = Request(prompt=prompt, sampling=sampling_of(options), grammar=grammar, trace=trace)
     samples: dict[int, Completion] = {}
+    as_lines = events or token_events
+    as_json = as_json or as_lines
     streams = not as_json and request.sampling.n == 1
     with opened(options) as engine, named_compile(name):
-        for event in answered(engine.generate([request])):
-            if isinstance(event, Delta) and streams:
+        stream = answered(engine.generate([request]), request.sampling.n)
+        for event in split(stream) if token_events else stream:
+            if isinstance(event, Delta) and as_lines:
+                emit(_event(event))
+            elif isinstance(event, Delta) and streams:
                 click.echo(event.text, nl=False)
             elif isinstance(event, Done) and isinstance(event.result, Completion):
                 samples[event.index] = event.result
+        tokenizer, counts = engine.tokenizer, _counts(engine, list(samples.values()))
     results = [samples[index] for index in sorted(samples)]
     reports = [_report(grammar, result.text) for result in results]
     if as_json:
         shown = [_sample(result, report) for result, report in zip(results, reports, strict=True)]
-        emit({**shown[0], **({"samples": shown} if len(shown) > 1 else {})})
+        emit({**shown[0], **({"samples": shown} if len(shown) > 1 else {}), "accounting": counts})
     for index, (result, report) in enumerate(zip(results, reports, strict=True)):
         if not as_json:
             click.echo("" if streams else result.text)
         _end(index, result, report)
+        if trace:
+            _show_trace(result, tokenizer)
+    if trace:
+        _show_books(results, counts)
     return int(any(report is not None and not report.valid for report in reports))
+
+
+def _event(event: Delta) -> dict[str, Json]:
+    fields = asdict(event)
+    return {"event": "delta", **{name: fields[name] for name in ("index", "text", "token_ids", "texts", "logprobs", "usage")}}
+
+
+def _counts(engine: Engine, samples: Sequence[Completion]) -> dict[str, Json]:
+    """What the request cost, its samples together; the time is that of the last one."""
+    from toolkit.bench import accounting
+
+    timing = max((sample.timing for sample in samples), key=lambda timing: timing.e2e_s)
+    return accounting.summary(accounting.of_request(samples), timing, accounting.model_of(engine))
+
+
+def _show_trace(result: Completion, tokenizer: Tokenizer) -> None:
+    from toolkit.cli import trace
+
+    out = console()
+    out.print(f"\n{trace.LEGEND}", markup=False, highlight=False)
+    out.print(trace.marked(result, tokenizer), soft_wrap=True)
+    for each in trace.trees(result, tokenizer):
+        out.print(each)
+
+
+def _show_books(results: Sequence[Completion], counts: dict[str, Json]) -> None:
+    from rich.table import Table
+
+    from toolkit.bench import accounting
+    from toolkit.cli import trace
+
+    table = Table(show_header=False, title="what it cost", title_justify="left")
+    for what, figure in trace.books(asdict(accounting.of_request(results)), counts):
+        table.add_row(what, figure)
+    console().print(table, markup=False)
 
 
 def _report(grammar: Grammar | None, text: str) -> Report | None:
@@ -84,6 +137,8 @@ def _end(index: int, result: Completion, report: Report | None) -> None:
     if report is not None and not report.valid:
         text += f"; NOT VALID: {report.violations[0].message}"
     click.echo(text, err=True)
+    for note in result.notes:
+        click.echo(f"note: {note}", err=True)
 
 
 @click.command(short_help="The n best answers, with scores and confidences.")

@@ -17,12 +17,16 @@ import click
 
 from toolkit.cli.kinds import TEXT, place
 from toolkit.cli.output import argument_text, decoded, read_bytes
+from toolkit.cli.remote import NAMES, REMOTE_OPTIONS, refuse_others, taken
 from toolkit.contracts import BeamParams, Engine, Grammar, Json, Prompt, SamplingParams
+from toolkit.engine.engine import is_url
 from toolkit.errors import EngineError, InputError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_THREADS = 1024
 MOST_KV_BLOCKS = 1 << 20
+EMBEDDED_OPTIONS = ("model", "threads", "dtype", "format", "kv_blocks")
+DRAFT_OPTIONS = ("drafter", "draft_tokens", "draft_nodes", "draft_more")
 RESULT_OPTIONS = ("dtype", "format")  # engine options that change what comes out
 GRAMMAR_OPTIONS = {"schema": "--schema", "regex": "--regex", "choices": "--choice", "lark": "--lark"}
 
@@ -50,7 +54,9 @@ def _knob(record: type, name: str, kind: Any, text: str) -> Callable[[F], F]:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line of stdout.")
 
 engine_options = _group(
-    click.option("--engine", default="embedded", type=TEXT, show_default=True, help="Who decodes."),
+    click.option(
+        "--engine", default="embedded", type=TEXT, show_default=True, help="Who decodes: embedded, or a server's URL."
+    ),
     click.option(
         "--model",
         default="smollm2",
@@ -72,7 +78,49 @@ engine_options = _group(
         type=click.IntRange(1, MOST_KV_BLOCKS),
         help="KV blocks in all: the memory for sequences decoded together.",
     ),
+    *REMOTE_OPTIONS,
 )
+
+draft_options = _group(
+    click.option("--drafter", type=TEXT, help="Who guesses ahead: mtp, medusa, model, ngram, ngram+mtp.  [default: none]"),
+    click.option("--tokens", "draft_tokens", type=int, help="Tokens drafted on a path.  [default: by measurement]"),
+    click.option("--nodes", "draft_nodes", type=int, help="Nodes of a draft tree.  [default: by measurement]"),
+    click.option(
+        "--draft-option",
+        "draft_more",
+        type=TEXT,
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="The drafter's own, such as min_match=3 or ngram.min_match=3; repeatable.",
+    ),
+)
+
+
+def _drafting(options: dict[str, Any]) -> dict[str, Any]:
+    """`drafter` and `draft` of the draft options, as far as they were given; the options are taken out."""
+    drafter, more = options.pop("drafter", None), options.pop("draft_more", ())
+    draft = {name: value for name in ("tokens", "nodes") if (value := options.pop(f"draft_{name}", None)) is not None}
+    for item in more:
+        name, given, value = item.partition("=")
+        *groups, last = name.split(".")
+        place = draft
+        for group in groups:
+            place = place.setdefault(group, {})
+            if not isinstance(place, dict):
+                raise UsageError(f"--draft-option {item!r}: {group} was given a value already: it has no parts")
+        if not given or not all((*groups, last)) or last in place:
+            raise UsageError(f"--draft-option {item!r} is not NAME=VALUE, or its name was given before")
+        place[last] = _value(value)
+    return {key: value for key, value in (("drafter", drafter), ("draft", draft)) if value}
+
+
+def _value(text: str) -> Json:
+    """A number, true or false where the text is one, else the text."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, bool | int | float) else text
 
 
 @contextmanager
@@ -92,7 +140,12 @@ def _engine(options: dict[str, Any]) -> Engine:
     from toolkit import open_engine
 
     name = options.pop("engine")
-    wanted = {key: options.pop(key) for key in ("model", "threads", "dtype", "format", "kv_blocks")}
+    served = taken(options)
+    if is_url(name):
+        refuse_others({key: options.pop(key, None) for key in (*EMBEDDED_OPTIONS, *DRAFT_OPTIONS)}, remote=True)
+        return open_engine(name, **served)
+    refuse_others(dict.fromkeys(NAMES), remote=False)
+    wanted = {key: options.pop(key) for key in EMBEDDED_OPTIONS} | _drafting(options)
     try:
         return open_engine(name, **{key: value for key, value in wanted.items() if value is not None})
     except InputError as error:
@@ -106,7 +159,9 @@ def _engine(options: dict[str, Any]) -> Engine:
 
 
 def result_options(options: dict[str, Any]) -> dict[str, Json]:
-    """Those of the engine options that change results; they stay in `options`."""
+    """Those of the engine options that change results; they stay in `options`. A server has none: it is what it is."""
+    if is_url(options["engine"]):
+        return {}
     return {name: options[name] for name in RESULT_OPTIONS if name in options}
 
 
