@@ -10,7 +10,7 @@ from __future__ import annotations
 from toolkit.contracts import Json
 from toolkit.validate.json_machine import Note
 from toolkit.validate.judge import SchemaJudge
-from toolkit.validate.outline import Outline, types_of
+from toolkit.validate.outline import Outline, in_words, type_of
 
 _FIRST = {"{": {"object"}, "[": {"array"}, '"': {"string"}, "t": {"boolean"}, "f": {"boolean"}, "n": {"null"}}
 
@@ -44,8 +44,8 @@ class EarlyJudge:
             if isinstance(note.path[-1], int) and most is not None and note.path[-1] >= most:
                 return note.at, f"more than {most} items"
         place = self._places[depth]
-        if not _FIRST.get(first, {"number"}) & place.types:
-            return note.at, f"expected {' or '.join(sorted(place.types)) or 'nothing'}, found what begins with {first!r}"
+        if not _FIRST.get(first, {"integer", "fraction"}) & place.types:
+            return note.at, f"expected {in_words(place.types)}, found what begins with {first!r}"
         self._texts, self._chars = list(place.texts or ()), 0
         return None
 
@@ -65,7 +65,9 @@ class EarlyJudge:
 
     def _end(self, note: Note) -> tuple[int, str] | None:
         place, value = self._places[len(note.path)], note.value
-        at = note.at if "number" in types_of(value) else note.at - 1  # a number is over with the character after it
+        at = (
+            note.at if type_of(value) in ("integer", "fraction") else note.at - 1
+        )  # a number is over with the character after it
         if isinstance(value, dict):
             absent = next((name for name in place.required if name not in value), None)
             return None if absent is None else (at, f"property {absent[:40]!r} is required")

@@ -120,10 +120,12 @@ class JsonMachine:
     def _in_scalar(self, text: str, at: int) -> int:
         scalar = self.scalar
         assert scalar is not None
-        end = scalar.read(text, at)
-        if isinstance(scalar, StringReader) and len(self.frames) <= self._watch:
-            path = self.path
-            self.notes += [Note("text", path, place, piece) for place, piece in scalar.grown]
+        try:
+            end = scalar.read(text, at)
+        finally:  # what was read before a refusal was read
+            if isinstance(scalar, StringReader) and len(self.frames) <= self._watch:
+                path = self.path
+                self.notes += [Note("text", path, place, piece) for place, piece in scalar.grown]
         return self._finish(scalar.value, end) if scalar.ended else end
 
     def _in_key(self, text: str, at: int) -> int:

@@ -15,7 +15,8 @@ from urllib.parse import unquote
 from toolkit.contracts import Json
 from toolkit.schema import draft_of, subschemas
 
-TYPES = frozenset(("null", "boolean", "integer", "number", "string", "array", "object"))
+# What a value is, each value exactly one; JSON Schema's "number" is an integer or a fraction, and 2.0 is an integer.
+TYPES = frozenset(("null", "boolean", "integer", "fraction", "string", "array", "object"))
 _MOST = 64  # schemas that judge one value together, and branches that are looked into
 _FALSE: dict[str, Json] = {"enum": []}  # what `false` means: no value at all
 
@@ -42,7 +43,7 @@ class Outline:
 
     @cached_property
     def types(self) -> frozenset[str]:
-        """JSON types that a value may have; a number without a fraction is both `integer` and `number`."""
+        """Types (of TYPES) that a value may have."""
         return self._types(self.parts, 0)
 
     @cached_property
@@ -115,9 +116,9 @@ class Outline:
         for part in parts:
             if "type" in part:
                 named = [part["type"]] if isinstance(part["type"], str) else part["type"]
-                allowed &= {*named, *(["integer"] if "number" in named else ["number"] if "integer" in named else [])}
+                allowed &= {*named, *(("integer", "fraction") if "number" in named else ())}
             if "enum" in part or "const" in part:
-                allowed &= {name for value in _listed(part) for name in types_of(value)}
+                allowed &= {type_of(value) for value in _listed(part)}
             for keyword in ("anyOf", "oneOf"):
                 if depth < 4 and len(part.get(keyword, ())) in range(1, _MOST):
                     branches = [self._types(tuple(self._closure((each,))), depth + 1) for each in part[keyword]]
@@ -125,13 +126,19 @@ class Outline:
         return frozenset(allowed)
 
 
-def types_of(value: Json) -> tuple[str, ...]:
-    """Names of the JSON types of a value."""
+def type_of(value: Json) -> str:
+    """Which of TYPES a value is."""
     if value is None or isinstance(value, bool):
-        return ("null" if value is None else "boolean",)
+        return "null" if value is None else "boolean"
     if isinstance(value, int | float):
-        return ("integer", "number") if float(value).is_integer() else ("number",)
-    return ("string" if isinstance(value, str) else "array" if isinstance(value, list) else "object",)
+        return "integer" if isinstance(value, int) or value.is_integer() else "fraction"
+    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
+
+
+def in_words(types: frozenset[str]) -> str:
+    """Types as a message names them."""
+    number = {"integer", "fraction"} <= types
+    return " or ".join(sorted(types - {"integer", "fraction"} | {"number"} if number else types)) or "nothing"
 
 
 def _listed(part: dict[str, Json]) -> list[Json]:

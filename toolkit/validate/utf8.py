@@ -8,8 +8,11 @@ Invariants: however the bytes are cut, the text is the same, and `size` of it is
 from __future__ import annotations
 
 import codecs
+import re
 
 from toolkit.errors import UsageError
+
+_BYTE = re.compile("[\udc80-\udcff]")
 
 
 class Utf8:
@@ -36,5 +39,11 @@ def size(text: str) -> int:
 
 
 def shown_text(text: str) -> str:
-    """The text with U+FFFD for every byte that is no UTF-8."""
-    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    """The text with one U+FFFD for every byte that is no UTF-8."""
+    return text if text.isascii() else _BYTE.sub("\ufffd", text)
+
+
+def first_byte(text: str) -> int | None:
+    """Index of the first character that stands for a byte."""
+    found = None if text.isascii() else _BYTE.search(text)
+    return None if found is None else found.start()

@@ -1,0 +1,142 @@
+"""Tagged calls: arguments as text between tags, where only the tool's schema says what a text means.
+
+In: keys and pieces of text.   Out: the arguments as a value, and as JSON text while they come; a grammar of such texts.
+Knows nothing about: the tags.
+Invariants: an argument that can only be a string is its text as it is, and is told while it comes; any other is told at its end:
+JSON of a type that the schema allows, else, where a string is allowed too, the text. `True`, `False` and `None`, as some templates
+write them, are taken where a boolean or null is allowed. A text that holds its own closing tag cannot be written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from toolkit.contracts import Json
+from toolkit.errors import InputError, UnsupportedError
+from toolkit.schema import parse_json, subschemas
+from toolkit.validate.outline import Outline, in_words, type_of
+from toolkit.validate.shown import cut
+from toolkit.validate.tools.format import checked_name, compact, literal, schema_rule
+from toolkit.validate.tools.offered import Offered
+from toolkit.validate.tools.source import SPACE, Fault
+from toolkit.validate.tools.turn import Call
+from toolkit.validate.utf8 import first_byte
+
+_PYTHON = {"True": ("boolean", "true"), "False": ("boolean", "false"), "None": ("null", "null")}
+
+
+class TaggedArguments:
+    """The arguments of one call, one after another."""
+
+    def __init__(self, call: Call, tool: Offered | None) -> None:
+        self.value: dict[str, Json] = {}
+        self._call = call
+        self._outline = Outline.of(True) if tool is None else tool.outline
+        self._key = ""
+        self._place = self._outline
+        self._parts: list[str] = []
+        call.add("{")
+
+    def begin(self, key: str) -> None:
+        """The value of `key` comes next. Raises Fault for a second one."""
+        if key in self.value:
+            raise Fault("format", "every argument once", f"argument {key!r} comes twice", f"/arguments/{key}")
+        self._key, self._place, self._parts = key, self._outline.child(key), []
+        self._call.add(("," if self.value else "") + json.dumps(key, ensure_ascii=False) + ":")
+        if self._is_text:
+            self._call.add('"')
+
+    def add(self, piece: str) -> None:
+        """More of its text. Raises Fault for a byte that is no UTF-8."""
+        bad = first_byte(piece)
+        piece = piece if bad is None else piece[:bad]
+        self._parts.append(piece)
+        if self._is_text:
+            self._call.add(json.dumps(piece, ensure_ascii=False)[1:-1])
+        if bad is not None:
+            raise Fault("utf8", "UTF-8", "an argument holds a byte that is no UTF-8", f"/arguments/{self._key}")
+
+    def end(self) -> None:
+        """It has ended. Raises Fault where the text means nothing that the schema allows."""
+        text = "".join(self._parts)
+        self.value[self._key] = text if self._is_text else self._meaning(text)
+        self._call.add('"' if self._is_text else compact(self.value[self._key]))
+
+    def close(self) -> dict[str, Json]:
+        """All arguments."""
+        self._call.add("}")
+        return self.value
+
+    @property
+    def _is_text(self) -> bool:
+        return self._place.types == {"string"}
+
+    def _meaning(self, text: str) -> Json:
+        types, core = self._place.types, text.strip(SPACE)
+        kind, written = _PYTHON.get(core, ("", core))
+        why = "the text means nothing that the schema allows"
+        try:
+            value = parse_json(written if kind in types else core)
+            if type_of(value) in types - {"string"}:
+                return value
+        except InputError as error:
+            why = error.message
+        if "string" in types:
+            return text
+        expected = in_words(types)
+        raise Fault("type", expected, cut(f"argument {self._key!r} must be {expected}: {why}"), f"/arguments/{self._key}")
+
+
+def tagged_text(key: str, value: Json, closing: str) -> str:
+    """A value as text before its closing tag. Raises UnsupportedError where that is in it."""
+    text = value if isinstance(value, str) else compact(value)
+    if closing in text:
+        raise UnsupportedError(f"argument {key!r} holds {closing}, which ends it in this format: it cannot be written")
+    return text
+
+
+def tagged_rules(tool: Offered, number: int, opening: str, closing: str) -> str:
+    """Lark rules for one tool's arguments, in the order of its schema; `args{number}` is the rule of all of them.
+
+    `opening` holds `{key}`; both tags stand with the white space that belongs to them.
+    """
+    names = [checked_name(name) for name in tool.outline.names]
+    required = set(tool.outline.required)
+    missing = sorted(required - set(names))
+    if missing:
+        raise UnsupportedError(f"tool {tool.name!r} requires {', '.join(missing)[:200]}, which its properties do not describe")
+    used = [f"a{number}_{i}" + ("" if name in required else "?") for i, name in enumerate(names)]
+    rules = [f"args{number}: {' '.join(used) or literal('')}"]
+    for i, name in enumerate(names):
+        value, more = _value_rule(tool, name, f"{number}_{i}", closing)
+        rules += [f"a{number}_{i}: {literal(opening.format(key=name))} {value}", *more]
+    return "\n".join(rules)
+
+
+def _value_rule(tool: Offered, name: str, number: str, closing: str) -> tuple[str, list[str]]:
+    """What follows an opening tag, its closing tag included, and the terminals that it needs."""
+    place, bare = tool.outline.child(name), closing.strip(SPACE)
+    if "string" not in place.types:
+        return f"v{number} {literal(closing)}", [f"v{number}: {schema_rule(_part(tool.parameters, name))}"]
+    if place.texts is not None and place.types == {"string"}:
+        texts = [literal(tagged_text(name, text, bare) + closing) for text in place.texts]
+        return f"V{number}", [f"V{number}: {' | '.join(texts)}"]
+    most = "" if place.most_chars is None else str(place.most_chars)
+    times = f"{{0,{most}}}" if most else "*"
+    tag = bare.replace("/", r"\/")
+    return f"V{number}", [f"V{number}: (/(?s:.{times})/ & ~/(?s:.*){tag}(?s:.*)/) {literal(closing)}"]
+
+
+def _part(parameters: Mapping[str, Json], name: str) -> dict[str, Json]:
+    """The schema of one argument as a document of its own."""
+    part = parameters["properties"][name]
+    part = {} if part is True else {"not": {}} if part is False else part
+    if not any(isinstance(each, dict) and "$ref" in each for _, each in subschemas(part)):
+        return dict(part)
+    whole = json.loads(json.dumps(parameters))
+    for _, each in subschemas(whole):
+        reference = each.get("$ref") if isinstance(each, dict) else None
+        if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
+            each["$ref"] = "#/$defs/tool" + reference[1:]
+    return {"$ref": f"#/$defs/tool/properties/{name}", "$defs": {"tool": whole}}
