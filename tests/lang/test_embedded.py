@@ -52,6 +52,22 @@ def test_a_stream_adds_up_to_the_same_text(tiny: EmbeddedBackend) -> None:
     assert "".join(streamed.text_iter()) == run("Hello", segment).text() == streamed.text()
 
 
+def test_one_program_with_and_without_a_drafter_and_with_a_beam_says_what_it_says_plainly() -> None:
+    segments = ("abab", free("x", temperature=0, max_tokens=12), free("y", temperature=0, max_tokens=12, speculate=False),
+                beam("z", schema=OBJECT, width=3), free("w", temperature=0, max_tokens=12))  # fmt: skip
+    backend = EmbeddedBackend(model="tiny", drafter="model", draft={"tokens": 3, "floor": 0.0})
+    plain = EmbeddedBackend(model="tiny")
+    try:
+        found, expected = run(*segments, backend=backend), run(*segments, backend=plain)
+        assert found.text() == expected.text()
+        usages = {name: found.get_meta_info(name)["toolkit"]["usage"] for name in "xyw"}
+        assert usages["x"]["proposed"] > 0 == usages["y"]["proposed"] and usages["w"]["proposed"] > 0
+        assert found.get_meta_info("x")["toolkit"]["notes"] == []
+    finally:
+        backend.shutdown()
+        plain.shutdown()
+
+
 def test_a_beam_segment_is_the_engines_beam_search(tiny: EmbeddedBackend) -> None:
     direct = tiny.engine.beam("Q: ", schema=OBJECT, width=3)  # type: ignore[attr-defined]
     found = result(run("Q: ", beam("x", schema=OBJECT, width=3)), "x")

@@ -202,6 +202,15 @@ def test_free_text_is_sampled_with_sglangs_parameters() -> None:
     assert (sampling.max_tokens, sampling.temperature, sampling.stop) == (5, 0.5, ("\n",))
 
 
+def test_a_segment_may_ask_to_be_decoded_without_the_drafter_and_keeps_its_parameters() -> None:
+    engine = ScriptedEngine(answer)
+    assert run("Q", free("x", max_tokens=5, speculate=False), free("y"), sgl.gen("z"), engine=engine)["z"] == "plain"
+    assert [request.speculate for request in engine.seen] == [False, True, True]
+    assert (engine.seen[0].beam, engine.seen[0].grammar, engine.seen[0].sampling.max_tokens) == (None, None, 5)
+    with pytest.raises(UsageError, match="speculate"):
+        free("x", speculate=1)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("constraint", [{"regex": "a"}, {"json_schema": "{}"}, {"dtype": int}, {"choices": ["a"]}])
 def test_free_text_takes_no_constraint(constraint: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(constraint))):

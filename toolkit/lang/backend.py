@@ -62,7 +62,7 @@ class EmbeddedBackend(BaseBackend):
         if chat_template is not None:
             check_name(chat_template)
         self._engine, self._owned = engine, engine is None
-        self._options = {"model": model, **options}
+        self._kind, self._options = "embedded", {"model": model, **options}
         self._template_name = chat_template
         self._lock = threading.Lock()
 
@@ -71,7 +71,7 @@ class EmbeddedBackend(BaseBackend):
         """The engine, started at first use."""
         with self._lock:
             if self._engine is None:
-                self._engine = open_engine("embedded", **self._options)
+                self._engine = open_engine(self._kind, **self._options)
             return self._engine
 
     # What SGLang asks of a backend
@@ -175,7 +175,9 @@ class EmbeddedBackend(BaseBackend):
     def _request(self, s: StreamExecutor, asked: Asked) -> Request:
         ids = tuple(self.engine.tokenizer.encode(s.text_, control=True))
         name = f"sgl-{uuid.uuid4().hex[:12]}"
-        return Request(prompt=ids, id=name, sampling=asked.sampling, beam=asked.beam, grammar=asked.grammar)
+        return Request(
+            prompt=ids, id=name, sampling=asked.sampling, beam=asked.beam, grammar=asked.grammar, speculate=asked.speculate
+        )
 
     def _meta(self, done: Completion | BeamResult, request: Request, asked: Asked) -> Meta:
         if isinstance(done, BeamResult):

@@ -44,6 +44,7 @@ class Asked:
     sampling: SamplingParams
     beam: BeamParams | None = None
     grammar: Grammar | None = None
+    speculate: bool = True
     input_logprobs_from: int | None = None
     logprob_text: bool = False
 
@@ -55,9 +56,10 @@ def ask(params: SglSamplingParams, *, end_ids: tuple[int, ...] = ()) -> Asked:
     sampled segments of a program are drawn, and no beam search draws. Raises UsageError and UnsupportedError.
     """
     _refuse_unknown(params)
-    if isinstance(params.json_schema, Segment):
-        return Asked(sampling=SamplingParams(), beam=params.json_schema.beam, grammar=params.json_schema.grammar)
-    grammar, dtype_stop = _grammar(params)
+    segment = params.json_schema if isinstance(params.json_schema, Segment) else None
+    if segment is not None and segment.beam is not None:
+        return Asked(sampling=SamplingParams(), beam=segment.beam, grammar=segment.grammar)
+    grammar, dtype_stop = _grammar(params) if segment is None else (None, ())
     logprobs, start = _logprobs(params)
     sampling = SamplingParams(
         temperature=0.0 if _is_number(params.temperature) and 0 <= params.temperature < GREEDY_BELOW else params.temperature,
@@ -77,6 +79,7 @@ def ask(params: SglSamplingParams, *, end_ids: tuple[int, ...] = ()) -> Asked:
     return Asked(
         sampling=sampling,
         grammar=grammar,
+        speculate=segment is None,
         input_logprobs_from=start,
         logprob_text=bool(params.return_text_in_logprobs),
     )

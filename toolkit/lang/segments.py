@@ -33,13 +33,14 @@ NOT_FREE = ("regex", "json_schema", "dtype", "choices", "choices_method")
 
 
 class Segment(str):
-    """A beam search and its grammar, in the shape of a string. `grammar` None is open text."""
+    """A beam search and its grammar, in the shape of a string. `grammar` None is open text; `beam` None is text without a drafter."""
 
-    beam: BeamParams
+    beam: BeamParams | None
     grammar: Grammar | None
 
-    def __new__(cls, beam: BeamParams, grammar: Grammar | None) -> Segment:
-        segment = super().__new__(cls, "a segment of sgl-toolkit (beam, tool_call): run it on toolkit.lang.EmbeddedBackend")
+    def __new__(cls, beam: BeamParams | None, grammar: Grammar | None) -> Segment:
+        kinds = "beam, tool_call" if beam is not None else "free with speculate=False"
+        segment = super().__new__(cls, f"a segment of sgl-toolkit ({kinds}): run it on toolkit.lang.EmbeddedBackend")
         segment.beam = beam
         segment.grammar = grammar
         return segment
@@ -87,19 +88,21 @@ def beam(
     return sgl.gen(name, json_schema=Segment(params, _language(schema, regex, grammar, choices)))
 
 
-def free(name: str, **sampling: Any) -> SglGen:
+def free(name: str, *, speculate: bool = True, **sampling: Any) -> SglGen:
     """A segment of free text: parameters as `sgl.gen` takes them, constraints excepted.
 
-    Today it is decoded plainly, as `sgl.gen` is; the engine's drafters will speed it up without changing what it says.
+    Where the engine has a drafter it guesses ahead, here as in every sampled segment, and the text stays what it would have been;
+    `speculate=False` decodes this segment without it. What it gave is in `state.get_meta_info(name)["toolkit"]["usage"]`.
     Raises UsageError here for a parameter that there is not; values, which `run()` has a part in, are checked by the engine's
     backend, and a refusal surfaces from the state.
     """
     _named("free", name)
     check_names("free", sgl.gen, (name,), sampling)
+    require(isinstance(speculate, bool), f"free({name!r}): speculate", speculate, "True or False")
     constraints = [key for key in NOT_FREE if sampling.get(key) is not None]
     if constraints:
         raise UsageError(f"free({name!r}) with {', '.join(constraints)} is not allowed", hint="use beam() for constrained text")
-    return sgl.gen(name, **sampling)
+    return sgl.gen(name, **(sampling if speculate else {**sampling, "json_schema": Segment(None, None)}))
 
 
 def tool_call(
@@ -138,7 +141,7 @@ def result(state: ProgramState, name: str) -> BeamResult:
     if not isinstance(found, BeamMeta):
         raise UnsupportedError(
             f"segment {name!r} was not decoded by a beam search of this toolkit",
-            hint="write it with beam() or tool_call() and run the program on toolkit.lang.EmbeddedBackend",
+            hint="write it with beam() or tool_call() and run the program on toolkit.lang.EmbeddedBackend or Endpoint",
         )
     return found.result
 
