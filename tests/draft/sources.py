@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 from tests.model.native_twin import random_decoder
 from toolkit.draft.contract import DRAFTERS, Source, Target
-from toolkit.model.decoder import Decoder
 from toolkit.model.native.decoder import NativeDecoder
 from toolkit.model.tiny import tiny_model
 from toolkit.text.tokenizer import ByteTokenizer
@@ -24,10 +23,22 @@ def torch_target() -> Target:
 @cache
 def native_target() -> Target:
     """A random model that the kernels take, padded vocabulary."""
-    decoder: Decoder = random_decoder(layers=4, vocab_size=264, context=512)
+    decoder = random_decoder(layers=4, vocab_size=264, context=512)
     return Target(NativeDecoder(decoder), lambda: decoder, ByteTokenizer(), "random", "random", ByteTokenizer().vocab_size)
 
 
-def source(name: str, target: Target, options: Mapping[str, Any] = {}) -> Source:
-    built: Source = DRAFTERS.load(name)(target, options)
-    return built
+TARGETS: Mapping[str, Callable[[], Target]] = {"torch": torch_target, "native": native_target}
+# Options that a row is also run with; every row is run without any.
+OPTIONS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
+    "ngram": ({"min_match": 1, "width": 1, "floor": 0.01}, {"width": 8, "floor": 0.0}),
+    "model": ({"width": 1, "floor": 0.0}, {"draw": True, "width": 1, "floor": 0.0}, {"draw": True, "width": 3, "floor": 0.0}),
+}
+
+
+def options_of(name: str) -> tuple[Mapping[str, Any], ...]:
+    return ({}, *OPTIONS.get(name, ()))
+
+
+def build(name: str, target: Target, options: Mapping[str, Any]) -> Source:
+    source: Source = DRAFTERS.load(name)(target, options)
+    return source
