@@ -30,7 +30,8 @@ def completion_meta(done: Completion, *, request_id: str, tokenizer: Tokenizer |
         meta["output_token_logprobs"] = [entry(each.logprob, each.token_id, tokenizer) for each in done.logprobs]
         meta["output_top_logprobs"] = [_top(each, tokenizer) for each in done.logprobs]
     meta["toolkit"] = {
-        "seed": done.seed, "usage": asdict(done.usage), "timing": asdict(done.timing), "notes": list(done.notes)
+        "seed": done.seed, "usage": asdict(done.usage), "timing": asdict(done.timing), "notes": list(done.notes),
+        "partial": list(done.partial),
     }  # fmt: skip
     return meta
 

@@ -70,6 +70,11 @@ class Connection:
         """The JSON that answers `body`."""
         return self._exchange("POST", path, body, timeout_s)
 
+    def call(self, path: str) -> None:
+        """POST to `path` without a body, for what it does: the answer is that it was done."""
+        with self._opened("POST", path, None, None) as response:
+            _body(response, time.monotonic() + self.timeout_s, self.url)
+
     def stream(self, path: str, body: Mapping[str, Json]) -> Iterator[Json]:
         """The events that answer `body`; FailedRequestError where the stream breaks off before its [DONE]."""
         with self._opened("POST", path, body, None) as response:

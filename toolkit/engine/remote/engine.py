@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from toolkit.contracts import Capabilities, Done, Event, Failed, Prompt, Request, Tokenizer, require
+from toolkit.contracts import Capabilities, Done, Event, Failed, Json, Prompt, Request, Tokenizer, require
 from toolkit.engine.admission import Limits, admit, checked_ids, prompt_ids
 from toolkit.engine.front import Front
 from toolkit.engine.harvest import Harvest
@@ -26,7 +26,7 @@ from toolkit.engine.loops.beam import beam
 from toolkit.engine.remote import rows
 from toolkit.engine.remote.connection import Connection
 from toolkit.engine.remote.fleet import Fleet, Server
-from toolkit.engine.remote.probe import Facts, Identity, caveats, identify, read_facts
+from toolkit.engine.remote.probe import Facts, Identity, caveats, identify, read_facts, server_info
 from toolkit.engine.remote.relax import constraint
 from toolkit.engine.remote.reply import batch, scores
 from toolkit.engine.remote.rounds import LINES, Clock, Cost, Rounds
@@ -165,6 +165,16 @@ class SGLangEngine(Front):
             found += self._scored(ids, part)
         rest = iter(found)
         return [next(rest) if len(tokens) else [] for tokens in continuations]
+
+    def server_info(self) -> Mapping[str, Json]:
+        """What the first server says about itself: its effective arguments, and its state."""
+        return server_info(self._fleet.servers[0].connection)
+
+    def flush_cache(self) -> None:
+        """Empty the servers' prefix caches; EngineError where one has work to do and does not."""
+        self._refuse_closed()
+        for each in self._fleet.servers:
+            each.connection.call("/flush_cache")
 
     def cancel(self, request_id: str) -> None:
         """Ask a running request to stop; an id that is not running is left alone."""

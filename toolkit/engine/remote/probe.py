@@ -73,7 +73,7 @@ class Identity:
 def read_facts(connection: Connection) -> Facts:
     """Ask a server about itself. FailedRequestError where it does not answer, UnsupportedError for one without generation."""
     model = _info(connection, "/model_info", "/get_model_info")
-    server = _info(connection, "/server_info", "/get_server_info")
+    server = server_info(connection)
     if model.get("is_generation") is False:
         raise UnsupportedError(f"{connection.url} serves {_text(model, 'model_path')}, which does not generate text")
     thresholds = [server.get(f"speculative_accept_threshold_{name}") for name in ("single", "acc")]
@@ -96,6 +96,11 @@ def read_facts(connection: Connection) -> Facts:
         cache=server.get("disable_radix_cache") is not True,
         on_policy=server.get("rl_on_policy_target") is not None,
     )
+
+
+def server_info(connection: Connection) -> Mapping[str, Json]:
+    """Everything that a server says about itself."""
+    return _info(connection, "/server_info", "/get_server_info")
 
 
 def identify(connection: Connection, tokenizer: Tokenizer) -> Identity:
