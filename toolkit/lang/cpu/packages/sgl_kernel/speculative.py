@@ -1,17 +1,31 @@
+"""The tree of an n-gram draft: from its mask to links and positions. `sgl_kernel.tree` says what the arrays hold."""
+
 import torch
 
 
 def reconstruct_indices_from_tree_mask(
-    tree_mask, verified_seq_len, positions, retrieve_index, retrieve_next_token, retrieve_next_sibling, bs, n
-):
-    m = tree_mask.view(-1)[: bs * n * n].view(bs, n, n).bool()
-    anc = m & torch.ones(n, n, dtype=torch.bool).tril(-1)
-    j = torch.arange(n)
-    positions.view(-1)[: bs * n] = (anc.sum(-1) + verified_seq_len[:, None]).view(-1).to(positions.dtype)
-    retrieve_index.view(-1)[: bs * n] = torch.arange(bs * n)
-    parent = torch.where(anc, j, -1).max(-1).values
-    child = torch.where(anc, j[:, None], n).min(1).values  # first k with tid as ancestor
-    same = (parent[:, :, None] == parent[:, None]) & (parent[:, :, None] >= 0) & (j[None, :] > j[:, None])
-    sib = torch.where(same, j, n).min(-1).values
-    retrieve_next_token.view(-1)[: bs * n] = torch.where(child < n, child, -1).view(-1)
-    retrieve_next_sibling.view(-1)[: bs * n] = torch.where(sib < n, sib, -1).view(-1)
+    tree_mask: torch.Tensor,
+    verified_seq_len: torch.Tensor,
+    positions: torch.Tensor,
+    retrieve_index: torch.Tensor,
+    retrieve_next_token: torch.Tensor,
+    retrieve_next_sibling: torch.Tensor,
+    batch_size: int,
+    draft_token_num: int,
+) -> None:
+    """`tree_mask` [B x N x N, flat]: row i is true at i and at its ancestors, which all have smaller numbers.
+
+    A node's parent is its ancestor of the largest number. Writes the first B x N entries of the other four.
+    """
+    n, count = draft_token_num, batch_size * draft_token_num
+    number = torch.arange(n)
+    above = tree_mask.view(-1)[: count * n].view(batch_size, n, n).bool() & (number < number[:, None])  # [B, node, ancestor]
+    parent = torch.where(above, number, -1).amax(-1)  # [B, N]
+    positions.view(-1)[:count] = (above.sum(-1) + verified_seq_len.view(-1, 1)).flatten().to(positions.dtype)
+    retrieve_index.view(-1)[:count] = torch.arange(count)
+    child = parent[:, :, None] == number  # [B, node, its parent]
+    first_child = torch.where(child, number[:, None], n).amin(1)
+    sibling = (parent[:, :, None] == parent[:, None]) & (parent[:, :, None] >= 0) & (number > number[:, None])
+    next_sibling = torch.where(sibling, number, n).amin(-1)
+    for links, found in ((retrieve_next_token, first_child), (retrieve_next_sibling, next_sibling)):
+        links.view(-1)[:count] = torch.where(found < n, found, -1).flatten()

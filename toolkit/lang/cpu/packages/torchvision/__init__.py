@@ -9,6 +9,7 @@ Knows nothing about: images. The two operators themselves are not there.
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,11 +17,11 @@ _HERE = Path(__file__).resolve().parent.parent
 _OPERATORS = ("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
               "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")  # fmt: skip
 
-_real = PathFinder.find_spec("torchvision", [entry for entry in sys.path if Path(entry or ".").resolve() != _HERE])
+_real: Any = PathFinder.find_spec("torchvision", [entry for entry in sys.path if Path(entry or ".").resolve() != _HERE])
 if _real is None or _real.loader is None:
     raise ModuleNotFoundError("torchvision is not installed: pip install --no-deps torchvision==0.28.0", name="torchvision")
 
-_library = torch.library.Library("torchvision", "FRAGMENT")
+_library: Any = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
 for _schema in _OPERATORS:
     if not hasattr(torch.ops.torchvision, _schema.partition("(")[0]):
         _library.define(_schema)
