@@ -143,6 +143,23 @@ def plain(as_json: bool, tokens: int, rounds: int, **options: Any) -> int:
         return _verdict(run(engine, tokens=tokens, rounds=rounds, console=console()), as_json)
 
 
+@bench.command(short_help="A SGLang server: greedy, its own beams, our constrained beams.")
+@click.option("--data", type=place(exists=True), help="BFCL records.  [default: the bfcl-eval package]")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Records.")
+@click.option("--width", type=click.IntRange(2), default=4, show_default=True)
+@click.option("--alpha", type=float, default=1.0, show_default=True)
+@click.option("--max-tokens", type=click.IntRange(1), default=96, show_default=True)
+@engine_options
+@json_option
+def server(as_json: bool, data: Path | None, limit: int, width: int, alpha: float, max_tokens: int, **options: Any) -> int:
+    """Seconds an output token and validity on --engine URL, after checking our beams against the embedded engine's in float32."""
+    from toolkit.bench.server import run
+
+    with _no_verdict(), opened(options) as engine:
+        result = run(engine, data=data, limit=limit, width=width, alpha=alpha, max_tokens=max_tokens, console=console())
+    return _verdict(result, as_json)
+
+
 @bench.command(short_help="JSON Schema conformance of mask and validator.")
 @click.option(
     "--data", required=True, type=place(exists=True, files=False),

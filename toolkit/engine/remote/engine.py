@@ -28,7 +28,7 @@ from toolkit.engine.remote.connection import Connection
 from toolkit.engine.remote.fleet import Fleet, Server
 from toolkit.engine.remote.probe import Facts, Identity, caveats, identify, read_facts, server_info
 from toolkit.engine.remote.relax import constraint
-from toolkit.engine.remote.reply import batch, scores
+from toolkit.engine.remote.reply import batch, output_ids, scores
 from toolkit.engine.remote.rounds import LINES, Clock, Cost, Rounds
 from toolkit.engine.remote.sampling import refuse
 from toolkit.engine.remote.texts import Text
@@ -169,6 +169,16 @@ class SGLangEngine(Front):
     def server_info(self) -> Mapping[str, Json]:
         """What the first server says about itself: its effective arguments, and its state."""
         return server_info(self._fleet.servers[0].connection)
+
+    def server_beam(self, prompt: Prompt, *, width: int, max_tokens: int) -> tuple[str, int]:
+        """The server's own beam search, which knows no constraint: (text of the best beam, its tokens). For comparison."""
+        self._refuse_closed()
+        params = {**rows.NEUTRAL, "beam_width": width, "max_new_tokens": max_tokens}
+        ids = prompt_ids(prompt, self.tokenizer)
+        reply, _ = self._fleet.post({"input_ids": [ids], "sampling_params": params}, lines=width)
+        (one,) = batch(reply, 1)
+        given = output_ids(one, self.tokenizer.vocab_size)
+        return self.tokenizer.decode(given), len(given)
 
     def flush_cache(self) -> None:
         """Empty the servers' prefix caches; EngineError where one has work to do and does not."""

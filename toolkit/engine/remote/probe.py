@@ -25,7 +25,6 @@ from toolkit.errors import EngineError, UnsupportedError
 TEXT = 'In 2024, Zoë\'s café sold 137 teas:\n\t{"total": 41.10}'  # digits, accents, white space, JSON: where tokenizers part
 SAME = 0.25  # nats: mean difference up to which two servers run the same model; number formats and batches differ by less
 RAW_WITHIN = 0.05  # nats between a token's log-probability as an input and as a next token
-PROBE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +105,7 @@ def server_info(connection: Connection) -> Mapping[str, Json]:
 def identify(connection: Connection, tokenizer: Tokenizer) -> Identity:
     """Ids and scores of the probe text; EngineError where the tokenizer is not the server's."""
     asked = {"text": TEXT, "sampling_params": WARM, "return_logprob": True, "logprob_start_len": 0}
-    meta = checked(connection.post(GENERATE, asked, timeout_s=PROBE_S))["meta_info"]
+    meta = checked(connection.post(GENERATE, asked))["meta_info"]
     found = meta.get("input_token_logprobs")
     if not isinstance(found, list) or len(found) < 2:
         raise bad("input_token_logprobs of the probe text", found)
@@ -134,7 +133,7 @@ def _drift(connection: Connection, given: list[tuple[int, float]], tokenizer: To
         "token_ids_logprob": named,
     }
     try:
-        meta = checked(connection.post(GENERATE, asked, timeout_s=PROBE_S))["meta_info"]
+        meta = checked(connection.post(GENERATE, asked))["meta_info"]
     except UnsupportedError as error:
         if "vocabulary" not in error.message:
             raise
@@ -162,11 +161,11 @@ def caveats(facts: Facts, identity: Identity) -> tuple[str, ...]:
 
 def _info(connection: Connection, path: str, older: str) -> Mapping[str, Json]:
     try:
-        found = connection.get(path, timeout_s=PROBE_S)
+        found = connection.get(path)
     except FailedRequestError as error:
         if "404" not in error.message:
             raise
-        found = connection.get(older, timeout_s=PROBE_S)
+        found = connection.get(older)
     if not isinstance(found, dict):
         raise bad(path, found)
     return found

@@ -58,6 +58,14 @@ def costs(reply: Mapping[str, Json], sent: int) -> int:
     return count_of(meta, "cached_tokens", sent)
 
 
+def output_ids(reply: Mapping[str, Json], vocab_size: int) -> list[int]:
+    """Ids that were generated, all of them in the vocabulary."""
+    given = reply.get("output_ids")
+    if not isinstance(given, list) or not all(type(token) is int and 0 <= token < vocab_size for token in given):
+        raise bad(f"output_ids below {vocab_size}", given)
+    return given
+
+
 def number(value: Json) -> float:
     """A log-probability; null and numbers below any real one stand for 0 probability."""
     if value is None:

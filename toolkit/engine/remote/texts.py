@@ -22,7 +22,7 @@ from toolkit.engine.remote import rows
 from toolkit.engine.remote.connection import FailedRequestError
 from toolkit.engine.remote.fleet import Fleet
 from toolkit.engine.remote.relax import MOST_TRIES, Constraint, relaxed
-from toolkit.engine.remote.reply import bad, batch, checked, costs, count_of, pairs, row, scores
+from toolkit.engine.remote.reply import bad, batch, checked, costs, count_of, output_ids, pairs, row, scores
 from toolkit.engine.remote.sampling import sample_seed, server_params
 from toolkit.errors import NoValidError, SchemaError
 from toolkit.text.stream import TextStream
@@ -60,9 +60,7 @@ class Sample:
 
     def _new_ids(self, event: Mapping[str, Json]) -> list[int]:
         """Ids that are new: a server sends all of a sample's every time, or (incremental) the new ones."""
-        given, size = event.get("output_ids"), self.job.tokenizer.vocab_size
-        if not isinstance(given, list) or not all(type(token) is int and 0 <= token < size for token in given):
-            raise bad(f"output_ids below {size}", given)
+        given = output_ids(event, self.job.tokenizer.vocab_size)
         total = count_of(event["meta_info"], "completion_tokens", self.job.max_tokens)
         if len(given) == total and given[: len(self.ids)] == self.ids:
             return given[len(self.ids) :]
