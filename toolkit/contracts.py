@@ -8,7 +8,7 @@ Knows nothing about: torch, SGLang, or any grammar engine. Records are checked a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
@@ -130,12 +130,16 @@ class BeamParams:
 class Grammar:
     """A language that a segment must be in. `source` is canonical text: JSON for json_schema and choices (a list).
 
-    `python_type` is what pydantic validates the parsed value with (None = schema only); it takes no part in equality.
+    `python_type` is what pydantic validates the parsed value with (None = schema only); `judge` has the last word over a text
+    in place of the source; `partial` is what the source is known not to say and the judge decides. Neither python_type nor
+    judge takes part in equality.
     """
 
     kind: GrammarKind
     source: str
     python_type: object | None = field(default=None, compare=False, repr=False)
+    judge: Callable[[str], Report] | None = field(default=None, compare=False, repr=False)
+    partial: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require(self.kind in get_args(GrammarKind), "grammar kind", self.kind, ", ".join(get_args(GrammarKind)))

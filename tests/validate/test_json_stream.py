@@ -16,6 +16,7 @@ from toolkit.errors import InputError, SchemaError, UsageError
 from toolkit.schema import parse_json
 from toolkit.validate.json_stream import JsonError, JsonEvent, JsonStream
 from toolkit.validate.judge import SchemaJudge
+from toolkit.validate.outline import Outline, type_of
 from toolkit.validate.partial import Partial, whole
 
 BAD = [
@@ -278,3 +279,22 @@ def test_size_and_depth_are_bounded() -> None:
         stream.feed("é".encode())
     with pytest.raises(JsonError, match="nested deeper than 3"):
         JsonStream(max_depth=3).feed(b"[[[[")
+
+
+def test_a_schema_of_choices_in_choices_is_looked_into_in_bounded_time() -> None:
+    doubling: dict[str, Any] = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(60)}
+    schema = {"$ref": "#/$defs/d0", "$defs": {**doubling, "d60": {"type": "integer"}}}
+    outline = Outline.of(schema)
+    assert (
+        outline.types
+        and outline.most_chars is None
+        and Outline.of({"anyOf": [{"type": "null"}, {"maxLength": 3}]}).most_chars == 3
+    )
+    many = Outline.of({"type": "array", "items": {"anyOf": [{"type": "null"}] * 60}})
+    assert many.child(0) is many.child(10_000) and many.child(0).types == {"null"}
+
+
+@pytest.mark.parametrize("value", [None, True, 1, 1.0, 1.5, "", "aaaa", [], {}])
+def test_an_outline_excludes_no_type_that_a_schema_allows(value: Json) -> None:
+    for schema in SCHEMAS:
+        assert SchemaJudge(schema, 1.0).violations(value, 1) or type_of(value) in Outline.of(schema).types

@@ -101,7 +101,7 @@ def test_arguments_that_come_before_the_name_wait_for_it() -> None:
         ("none", TRAIN, [], ["tool_choice"]),
         ("none", "Hi.", [], []),
         ("find_hotel", TRAIN + HOTEL, ["find_hotel"], ["tool_choice"]),
-        ("find_hotel", TRAIN, [], ["tool_choice", "tool_choice"]),
+        ("find_hotel", TRAIN, [], ["tool_choice"]),
     ],
 )  # fmt: skip
 def test_what_was_asked_for_is_what_is_called(choice: str, text: str, calls: list[str], errors: list[str]) -> None:

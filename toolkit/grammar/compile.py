@@ -17,6 +17,7 @@ from toolkit.grammar.limits import DEFAULT_LIMITS, Limits
 from toolkit.grammar.llguidance_backend import build
 from toolkit.grammar.mask import allocate
 from toolkit.grammar.matcher import LLMatcher
+from toolkit.grammar.spelled import check_spelled
 
 CACHE_SIZE = 256
 
@@ -59,7 +60,7 @@ _CACHE = _Cache(CACHE_SIZE)
 
 
 def compile_grammar(grammar: Grammar, tokenizer: Tokenizer, *, limits: Limits = DEFAULT_LIMITS) -> CompiledGrammar:
-    """Compile, or find what was compiled. Raises SchemaError (path and keyword where known) for a bad or empty grammar."""
+    """Compile, or find what was compiled. Raises SchemaError (path and keyword where known) for a bad or empty grammar, UnsupportedError for a literal in it that is a control token of the tokenizer."""
     key = (grammar, tokenizer.fingerprint, limits)
     found = _CACHE.get(key)
     if found is not None:
@@ -68,6 +69,8 @@ def compile_grammar(grammar: Grammar, tokenizer: Tokenizer, *, limits: Limits = 
         raise SchemaError(
             f"the {grammar.kind} has {len(grammar.source)} characters: at most {limits.source_chars} are compiled"
         )
+    if grammar.kind == "lark":
+        check_spelled(grammar.source, tokenizer)
     first, partial = build(grammar, tokenizer, limits)
     first.fork().fill(allocate(1, tokenizer.vocab_size), 0)  # refuses a language without any text
-    return _CACHE.put(key, Compiled(first, partial))
+    return _CACHE.put(key, Compiled(first, (*grammar.partial, *partial)))

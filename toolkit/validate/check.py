@@ -25,8 +25,8 @@ CHECK_SECONDS = 1.0
 class Validator:
     """Judge of one grammar's texts. Thread-safe.
 
-    Raises SchemaError where the grammar's own source is at fault. A `lark` grammar has no judge but its matcher: here every
-    text is valid, and its value is the text.
+    Raises SchemaError where the grammar's own source is at fault. Where the grammar brings a judge, that has the last word. A
+    `lark` grammar without one has no judge but its matcher: here every text is valid, and its value is the text.
     """
 
     def __init__(self, grammar: Grammar, *, seconds: float = CHECK_SECONDS, max_violations: int = 32) -> None:
@@ -34,7 +34,7 @@ class Validator:
         self._most = max_violations
         self._grammar = grammar
         judges = {"json_schema": self._json_schema, "regex": self._regex, "choices": self._choices, "lark": self._lark}
-        self._judge: Callable[[str], Report] = judges[grammar.kind]()
+        self._judge: Callable[[str], Report] = grammar.judge or judges[grammar.kind]()
 
     def check(self, text: str) -> Report:
         """The verdict over one text. Validators of the grammar's Python type run here, unbounded in time."""

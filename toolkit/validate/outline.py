@@ -17,16 +17,20 @@ from toolkit.schema import draft_of, subschemas
 
 # What a value is, each value exactly one; JSON Schema's "number" is an integer or a fraction, and 2.0 is an integer.
 TYPES = frozenset(("null", "boolean", "integer", "fraction", "string", "array", "object"))
-_MOST = 64  # schemas that judge one value together, and branches that are looked into
+_MOST = 64  # schemas that judge one value together, and branches of a choice that are looked into
+_DEEPEST = 8  # choices inside choices that are looked into
 _FALSE: dict[str, Json] = {"enum": []}  # what `false` means: no value at all
 
 
 class Outline:
     """One place. `parts` are the schemas that a value there has to satisfy, all of them; none = anything goes."""
 
-    def __init__(self, root: Json, parts: tuple[Json, ...], plain: bool) -> None:
-        self._root, self._plain = root, plain
-        self.parts = tuple(self._closure(parts)) if plain else ()
+    def __init__(
+        self, root: Json, schemas: tuple[Json, ...], known: dict[tuple[int, ...], Outline] | None, depth: int = 0
+    ) -> None:
+        """`known` holds the places met so far, by the identity of their schemas (None: nothing in the document is read)."""
+        self._root, self._known, self._depth = root, known, depth
+        self.parts = () if known is None else tuple(self._closure(schemas))
 
     @classmethod
     def of(cls, schema: Json) -> Outline:
@@ -34,17 +38,45 @@ class Outline:
         inner = any(
             pointer and isinstance(each, dict) and ("$id" in each or "id" in each) for pointer, each in subschemas(schema)
         )
-        return cls(schema, (schema,), not inner)
+        return cls(schema, (schema,), None if inner else {})
 
     def child(self, key: str | int) -> Outline:
         """The place one step down."""
         found = [_member(part, key) if isinstance(key, str) else _item(part, key) for part in self.parts]
-        return Outline(self._root, tuple(each for each in found if each is not None), self._plain)
+        return self._place(tuple(each for each in found if each is not None), 0)
+
+    def _place(self, schemas: tuple[Json, ...], depth: int) -> Outline:
+        """The place of a value that is judged by `schemas`; `depth` counts the choices around it."""
+        if self._known is None:
+            return self
+        key = (depth, *map(id, schemas))
+        if key not in self._known:
+            self._known[key] = Outline(self._root, schemas, self._known, depth)
+        return self._known[key]
+
+    @cached_property
+    def _choices(self) -> tuple[tuple[Outline, ...], ...]:
+        """The branches of every anyOf and oneOf; those that are too many or too deep are left out."""
+        lists = [part[keyword] for part in self.parts for keyword in ("anyOf", "oneOf") if keyword in part]
+        if self._depth >= _DEEPEST:
+            return ()
+        return tuple(
+            tuple(self._place((each,), self._depth + 1) for each in branches) for branches in lists if len(branches) <= _MOST
+        )
 
     @cached_property
     def types(self) -> frozenset[str]:
         """Types (of TYPES) that a value may have."""
-        return self._types(self.parts, 0)
+        allowed = TYPES
+        for part in self.parts:
+            if "type" in part:
+                named = [part["type"]] if isinstance(part["type"], str) else part["type"]
+                allowed &= {*named, *(("integer", "fraction") if "number" in named else ())}
+            if "enum" in part or "const" in part:
+                allowed &= {type_of(value) for value in _listed(part)}
+        for branches in self._choices:
+            allowed &= frozenset[str]().union(*(each.types for each in branches))
+        return allowed
 
     @cached_property
     def texts(self) -> tuple[str, ...] | None:
@@ -54,13 +86,18 @@ class Outline:
 
     @cached_property
     def most_chars(self) -> int | None:
-        """The least `maxLength`."""
-        return self._least("maxLength")
+        """The most characters of a string: the least `maxLength`; of anyOf and oneOf the largest of branches that allow strings."""
+        found = [part["maxLength"] for part in self.parts if "maxLength" in part]
+        for branches in self._choices:
+            bounds = [each.most_chars for each in branches if "string" in each.types]
+            if bounds and None not in bounds:
+                found.append(max(each for each in bounds if each is not None))
+        return min(found, default=None)
 
     @cached_property
     def most_items(self) -> int | None:
         """The least `maxItems`."""
-        return self._least("maxItems")
+        return min((part["maxItems"] for part in self.parts if "maxItems" in part), default=None)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -78,9 +115,6 @@ class Outline:
             part.get("additionalProperties") is False and "patternProperties" not in part and name not in part.get("properties", ())
             for part in self.parts
         )  # fmt: skip
-
-    def _least(self, keyword: str) -> int | None:
-        return min((part[keyword] for part in self.parts if keyword in part), default=None)
 
     def _closure(self, schemas: tuple[Json, ...]) -> list[dict[str, Json]]:
         """`schemas` with what their $ref and allOf add, each once."""
@@ -110,20 +144,6 @@ class Outline:
             name = step.replace("~1", "/").replace("~0", "~")
             here = here[int(name)] if isinstance(here, list) else here[name]  # check_schema has followed it
         return here
-
-    def _types(self, parts: tuple[Json, ...], depth: int) -> frozenset[str]:
-        allowed = TYPES
-        for part in parts:
-            if "type" in part:
-                named = [part["type"]] if isinstance(part["type"], str) else part["type"]
-                allowed &= {*named, *(("integer", "fraction") if "number" in named else ())}
-            if "enum" in part or "const" in part:
-                allowed &= {type_of(value) for value in _listed(part)}
-            for keyword in ("anyOf", "oneOf"):
-                if depth < 4 and len(part.get(keyword, ())) in range(1, _MOST):
-                    branches = [self._types(tuple(self._closure((each,))), depth + 1) for each in part[keyword]]
-                    allowed &= frozenset().union(*branches)
-        return frozenset(allowed)
 
 
 def type_of(value: Json) -> str:

@@ -114,6 +114,38 @@ def tagged_rules(tool: Offered, number: int, opening: str, closing: str) -> str:
     return "\n".join(rules)
 
 
+# Keywords of an argument that is text, and of the arguments as a whole, which the rules carry out or which assert nothing.
+_SAID = frozenset(
+    ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment", "$defs", "definitions")
+)
+_TEXT = _SAID | {"type", "enum", "const", "maxLength", "$ref", "allOf"}
+_PLAIN = _SAID | {"type", "maxLength"}
+_WHOLE = _SAID | {"type", "properties", "required", "additionalProperties", "$schema"}
+
+
+def tagged_partial(tool: Offered) -> tuple[str, ...]:
+    """What the schema says about the arguments and `tagged_rules` cannot: `tool/argument: keyword`."""
+    found = [f"{tool.name}: {keyword}" for keyword in tool.parameters if keyword not in _WHOLE]
+    for name in tool.outline.names:
+        place = tool.outline.child(name)
+        if "string" in place.types:
+            found += [
+                f"{tool.name}/{name}: {keyword}" for part in place.parts for keyword in _left(part, place.types == {"string"})
+            ]
+    return tuple(dict.fromkeys(found))
+
+
+def _left(part: Mapping[str, Json], is_text: bool) -> list[str]:
+    """Keywords of an argument that may be a string which its rule does not carry out."""
+    said = _TEXT if is_text else _TEXT - {"enum", "const"}
+    plain = {
+        keyword
+        for keyword in ("anyOf", "oneOf")
+        if all(isinstance(each, dict) and each.keys() <= _PLAIN for each in part.get(keyword, ()))
+    }
+    return [keyword for keyword in part if keyword not in said | plain]
+
+
 def _value_rule(tool: Offered, name: str, number: str, closing: str) -> tuple[str, list[str]]:
     """What follows an opening tag, its closing tag included, and the terminals that it needs."""
     place, bare = tool.outline.child(name), closing.strip(SPACE)
@@ -125,7 +157,9 @@ def _value_rule(tool: Offered, name: str, number: str, closing: str) -> tuple[st
     most = "" if place.most_chars is None else str(place.most_chars)
     times = f"{{0,{most}}}" if most else "*"
     tag = bare.replace("/", r"\/")
-    return f"V{number}", [f"V{number}: (/(?s:.{times})/ & ~/(?s:.*){tag}(?s:.*)/) {literal(closing)}"]
+    words = (("null",) if "null" in place.types else ()) + (("true", "false") if "boolean" in place.types else ())
+    others = "".join(f" | {literal(word + closing)}" for word in words)  # which a bound might not leave room for
+    return f"V{number}", [f"V{number}: (/(?s:.{times})/ & ~/(?s:.*){tag}(?s:.*)/) {literal(closing)}{others}"]
 
 
 def _part(parameters: Mapping[str, Json], name: str) -> dict[str, Json]:

@@ -57,6 +57,29 @@ class ToolFormat(ABC):
     def rules(self, tools: ToolSet) -> str:
         """Lark rules of llguidance, of which `call` is the body of one call."""
 
+    def schema(self, tools: ToolSet) -> Json | None:
+        """Where the body of a call is JSON: its schema."""
+        return None
+
+    def partial(self, tools: ToolSet) -> tuple[str, ...]:
+        """What the schemas of the tools say and `rules` do not."""
+        return ()
+
+
+class JsonBodied(ToolFormat):
+    """A format in which the body of a call is an object with a name and arguments."""
+
+    arguments: ClassVar[str] = "arguments"  # what the second member is called
+
+    def body(self, name: str, arguments: Mapping[str, Json]) -> str:
+        return compact({"name": name, self.arguments: arguments})
+
+    def schema(self, tools: ToolSet) -> Json:
+        return tools.call_schema(self.arguments)
+
+    def rules(self, tools: ToolSet) -> str:
+        return f"call: {schema_rule(self.schema(tools))}"
+
 
 def checked_name(name: str) -> str:
     """A name that no format's marks can be in. Raises UnsupportedError for any other."""
@@ -75,7 +98,7 @@ def compact(value: Json) -> str:
 def schema_rule(schema: Json) -> str:
     """A schema inside a Lark grammar: strict, compact, and deaf to options that the schema itself may hold."""
     options = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
-    return "%json " + json.dumps({**schema, "x-guidance": options})
+    return "%json " + json.dumps({**{key: each for key, each in schema.items() if key != "$schema"}, "x-guidance": options})
 
 
 def literal(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from toolkit.contracts import Json
-from toolkit.validate.tools.calls_tagged import TaggedArguments, tagged_rules, tagged_text
+from toolkit.validate.tools.calls_tagged import TaggedArguments, tagged_partial, tagged_rules, tagged_text
 from toolkit.validate.tools.format import ToolFormat, checked_name, literal
 from toolkit.validate.tools.offered import ToolSet
 from toolkit.validate.tools.source import SPACE, Reading, Source, Truncated
@@ -60,3 +60,6 @@ class Glm45(ToolFormat):
             for i, tool in enumerate(tools.values())
         ]
         return "\n".join([f"call: {' | '.join(calls)}", *arguments])
+
+    def partial(self, tools: ToolSet) -> tuple[str, ...]:
+        return tuple(each for tool in tools.values() for each in tagged_partial(tool))

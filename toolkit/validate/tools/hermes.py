@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from toolkit.contracts import Json
 from toolkit.validate.tools.calls_json import NAME_ARGUMENTS, read_object
-from toolkit.validate.tools.format import ToolFormat, compact, schema_rule
-from toolkit.validate.tools.offered import ToolSet
+from toolkit.validate.tools.format import JsonBodied
 from toolkit.validate.tools.source import Reading, Source
 from toolkit.validate.tools.turn import Turn
 
 
-class Hermes(ToolFormat):
+class Hermes(JsonBodied):
     name = "hermes"
     signs = ("<tool_call>", "</tool_call>")
     opens = ("<tool_call>",)
@@ -29,9 +25,3 @@ class Hermes(ToolFormat):
         yield from source.blank()
         yield from source.expect("</tool_call>")
         call.end(arguments, raw)
-
-    def body(self, name: str, arguments: Mapping[str, Json]) -> str:
-        return compact({"name": name, "arguments": arguments})
-
-    def rules(self, tools: ToolSet) -> str:
-        return f"call: {schema_rule(tools.call_schema())}"

@@ -5,17 +5,13 @@ Source: the chat templates of Llama 3.1 and 3.2. A `"type": "function"` member i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from toolkit.contracts import Json
 from toolkit.validate.tools.calls_json import NAME_PARAMETERS, read_object
-from toolkit.validate.tools.format import ToolFormat, compact, schema_rule
-from toolkit.validate.tools.offered import ToolSet
+from toolkit.validate.tools.format import JsonBodied
 from toolkit.validate.tools.source import Reading, Source
 from toolkit.validate.tools.turn import Turn
 
 
-class Llama3(ToolFormat):
+class Llama3(JsonBodied):
     name = "llama3"
     signs = ("<|start_header_id|>", '"parameters"')
     opens = ("<|python_tag|>",)
@@ -23,6 +19,7 @@ class Llama3(ToolFormat):
     ends = ("<|eom_id|>", "<|eot_id|>", "<|end_of_text|>")
     frame = ("<|python_tag|>", "")
     between = "; "
+    arguments = "parameters"
 
     def read(self, source: Source, turn: Turn, mark: str) -> Reading[None]:
         while True:
@@ -35,9 +32,3 @@ class Llama3(ToolFormat):
             source.take(source.at + 1)
         if following not in ("", "<"):  # whatever mark it is, prose knows it
             raise source.surprise("';' or the end of the turn")
-
-    def body(self, name: str, arguments: Mapping[str, Json]) -> str:
-        return compact({"name": name, "parameters": arguments})
-
-    def rules(self, tools: ToolSet) -> str:
-        return f"call: {schema_rule(tools.call_schema('parameters'))}"

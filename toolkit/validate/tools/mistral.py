@@ -5,23 +5,21 @@ Source: the chat templates of Mistral 7B v0.3 (list) and Mistral Small 3.2 (name
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from types import MappingProxyType
 
-from toolkit.contracts import Json
 from toolkit.validate.json_machine import JsonMachine
 from toolkit.validate.tools.calls_json import NAME_ARGUMENTS_ID, ArgumentsOnly, read_list
-from toolkit.validate.tools.format import ToolFormat, compact, schema_rule
-from toolkit.validate.tools.offered import ToolSet
+from toolkit.validate.tools.format import JsonBodied
 from toolkit.validate.tools.source import SPACE, Reading, Source
 from toolkit.validate.tools.turn import Turn
 
 
-class Mistral(ToolFormat):
+class Mistral(JsonBodied):
     name = "mistral"
     signs = ("[TOOL_CALLS]",)
     opens = ("[TOOL_CALLS]",)
     ends = ("</s>",)
-    think = {"<think>": "</think>", "[THINK]": "[/THINK]"}  # noqa: RUF012 - a mapping that nobody writes to
+    think = MappingProxyType({"<think>": "</think>", "[THINK]": "[/THINK]"})
     frame = ("[TOOL_CALLS] [", "]")
     between = ", "
 
@@ -43,9 +41,3 @@ class Mistral(ToolFormat):
         machine = JsonMachine(watch=0)
         yield from source.json(machine, ArgumentsOnly(call))
         call.end(machine.value, source.kept)
-
-    def body(self, name: str, arguments: Mapping[str, Json]) -> str:
-        return compact({"name": name, "arguments": arguments})
-
-    def rules(self, tools: ToolSet) -> str:
-        return f"call: {schema_rule(tools.call_schema())}"

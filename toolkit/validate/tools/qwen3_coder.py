@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from toolkit.contracts import Json
-from toolkit.validate.tools.calls_tagged import TaggedArguments, tagged_rules, tagged_text
+from toolkit.validate.tools.calls_tagged import TaggedArguments, tagged_partial, tagged_rules, tagged_text
 from toolkit.validate.tools.format import ToolFormat, checked_name, literal
 from toolkit.validate.tools.offered import ToolSet
 from toolkit.validate.tools.source import Reading, Source, Truncated
@@ -67,6 +67,9 @@ class Qwen3Coder(ToolFormat):
         ]
         arguments = [tagged_rules(tool, i, "<parameter={key}>\n", "\n</parameter>\n") for i, tool in enumerate(tools.values())]
         return "\n".join([f"call: {' | '.join(calls)}", *arguments])
+
+    def partial(self, tools: ToolSet) -> tuple[str, ...]:
+        return tuple(each for tool in tools.values() for each in tagged_partial(tool))
 
 
 class _WithoutLastBreak:

@@ -131,9 +131,9 @@ class Turn:
         """The stream has ended."""
         self.content.close()
         self.reasoning.close()
-        if not self.calls and self._choice not in ("auto", "none"):
+        if not self.calls and not self.errors and self._choice not in ("auto", "none"):
             wanted = "a call" if self._choice == "required" else f"a call of {self._choice}"
-            self.blame(None, Violation("", "tool_choice", wanted, "none", f"{wanted} was asked for, and there is no good one"))
+            self.blame(None, Violation("", "tool_choice", wanted, "none", f"{wanted} was asked for, and there is none"))
         return ToolResult(
             calls=tuple(self.calls), content=self.content.text, reasoning=self.reasoning.text, errors=tuple(self.errors),
             last_events=tuple(self.events),
