@@ -4,8 +4,9 @@
         rate(k) = L * E(k) / (cost(L * (1 + k)) + L * k * d)        E(k) = 1 + a1 + a1 a2 + ... + a1 ... ak
 
 a_i is the share of drafts that were accepted at position i given that all before it were, over this request and, while it has
-seen little, over the engine's others; cost is measured on this machine, d is the drafter's time for a token. A request changes
-its k only for a gain of more than MARGIN, and where nothing pays it decodes plainly and tries again ever more rarely.
+seen little, over the engine's others; a position that nobody has tried is taken to be as good as the one before it. cost is
+measured on this machine, d is the drafter's time for a token. A request changes its k for a gain of more than MARGIN, or as soon
+as it has fallen behind plain decoding by LOSS; where nothing pays it decodes plainly and tries again ever more rarely.
 Knows nothing about: models, trees' contents. What it chooses never changes an output.
 Source: expected tokens 2211.17192 section 3.1, with an acceptance for each position in place of one for all.
 """
@@ -21,8 +22,10 @@ from toolkit.draft.tree import DraftTree
 
 LONGEST = 8  # tokens that are looked ahead at most where the request leaves it open
 MARGIN = 1.05
+LOSS = 1.02
 _WEIGHT = 0.1  # of the newest measurement of a pass
 _MEMORY = 0.97  # what a request's counts keep from pass to pass
+_UNKNOWN = 0.6  # acceptance at the first position while nothing is known
 _PRIOR = 6.0  # passes that the engine's acceptance counts for in a request's
 _SOONEST, _LATEST = 16, 256  # plain passes between two trials of a drafter that did not pay
 
@@ -130,6 +133,8 @@ class Stride:
         if fixed is not None:
             return Budget(*fixed, self._sampling)
         k = min(room, self._choose())
+        if k == 0:
+            self._spent = 0.0  # to take note of plain passes is no part of what a draft costs
         return Budget(k, k, self._sampling)
 
     def learn(self, tree: DraftTree, accepted: int) -> None:
@@ -151,24 +156,27 @@ class Stride:
 
     def _choose(self) -> int:
         pace = self._pace
-        accepted = [self._rate(position) for position in range(LONGEST)]
+        accepted = self._rates()
         best = max(range(LONGEST + 1), key=lambda k: pace.rate(k, accepted))
-        if pace.rate(best, accepted) > MARGIN * pace.rate(self._k, accepted):
+        now = pace.rate(self._k, accepted)
+        if pace.rate(best, accepted) > MARGIN * now or pace.rate(0, accepted) > LOSS * now:
             self._k = best
         if self._k == 0:
-            return self._trial(accepted)
+            return self._trial()
         self._plain, self._wait = 0, _SOONEST
         return self._k
 
-    def _trial(self, accepted: list[float]) -> int:
-        """Now and then one token, if that could pay at all."""
+    def _trial(self) -> int:
+        """Now and then one token, where one that is always right would pay: texts change, what was refused so far says little."""
         self._plain += 1
         if self._plain < self._wait:
             return 0
         self._plain, self._wait = 0, min(2 * self._wait, _LATEST)
-        hope = [min(1.0, each + 0.25) for each in accepted]
-        return int(self._pace.rate(1, hope) > MARGIN * self._pace.rate(0, hope))
+        return int(self._pace.rate(1, [1.0]) > MARGIN * self._pace.rate(0, []))
 
-    def _rate(self, position: int) -> float:
-        everyone = self._pace.acceptance.rate(position, 0.6, 2.0)
-        return self._acceptance.rate(position, everyone, _PRIOR)
+    def _rates(self) -> list[float]:
+        found, before = [], _UNKNOWN
+        for position in range(LONGEST):
+            before = self._pace.acceptance.rate(position, before, 2.0)
+            found.append(self._acceptance.rate(position, before, _PRIOR))
+        return found

@@ -1,0 +1,243 @@
+"""Pace: the draft length is the best there is for given costs and acceptance, changes only for a gain, and is none where none pays.
+
+No times are taken here: costs are tables, acceptance is given or drawn from a seeded generator.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from toolkit.contracts import SamplingParams
+from toolkit.draft.tree import chain
+from toolkit.engine.pace import LONGEST, LOSS, MARGIN, Acceptance, Pace, PassCosts, Stride
+
+PARAMS = SamplingParams()
+ROOM = 64
+# Milliseconds of a pass by its rows: measured on two CPU cores with the default model in int8; a GPU's flat start; all rows alike.
+MEASURED = {1: 8.5, 2: 10.5, 3: 12.5, 4: 14.0, 6: 16.5, 8: 20.0, 12: 26.0, 16: 33.0, 24: 48.0, 32: 64.0, 48: 96.0, 64: 128.0}
+FLAT = {1: 10.0, 16: 10.5, 64: 12.0}
+STEEP = {1: 1.0, 64: 64.0}
+TABLES = {"measured": MEASURED, "flat": FLAT, "steep": STEEP}
+ACCEPTANCES = ((0.457, 0.4), (0.1,), (0.3,), (0.7,), (0.9,), (0.99,), (0.9, 0.2), (0.2, 0.9), (0.0,), (1.0,))
+
+
+def costs_of(table: Mapping[int, float]) -> PassCosts:
+    costs = PassCosts()
+    for rows, seconds in table.items():
+        costs.learn(rows, seconds)
+    return costs
+
+
+def each(acceptance: Sequence[float]) -> list[float]:
+    """At every position; the last one given holds for all behind it."""
+    return [acceptance[min(position, len(acceptance) - 1)] for position in range(LONGEST)]
+
+
+def given(pace: Pace, acceptance: Sequence[float]) -> None:
+    """The engine has seen so much that its acceptance is exactly this."""
+    pace.acceptance = Acceptance(memory=1.0, tried=[1e12] * LONGEST, taken=[1e12 * share for share in each(acceptance)])
+
+
+# --- slow twins -------------------------------------------------------------------------------------------------------
+
+
+def expected_by_enumeration(acceptance: Sequence[float], k: int) -> float:
+    mean = 0.0
+    for pattern in itertools.product((True, False), repeat=k):
+        chance = math.prod(share if right else 1 - share for share, right in zip(acceptance, pattern, strict=False))
+        mean += chance * (1 + next((i for i, right in enumerate(pattern) if not right), k))
+    return mean
+
+
+def cost_by_interpolation(table: Mapping[int, float], rows: int) -> float:
+    largest = max(table)
+    if rows > largest:
+        return table[largest] / largest * rows
+    return float(np.interp(rows, list(table), list(table.values())))
+
+
+def rates_by_brute_force(table: Mapping[int, float], acceptance: Sequence[float], lines: int, draft: float) -> list[float]:
+    return [
+        lines * expected_by_enumeration(acceptance, k) / (cost_by_interpolation(table, lines * (1 + k)) + lines * k * draft)
+        for k in range(LONGEST + 1)
+    ]
+
+
+@pytest.mark.parametrize("name", list(TABLES))
+@pytest.mark.parametrize("acceptance", ACCEPTANCES, ids=str)
+@pytest.mark.parametrize("lines", [1, 2, 4, 8, 16, 40])
+@pytest.mark.parametrize("draft", [0.0, 0.7])
+def test_the_chosen_length_is_the_best_of_all(name: str, acceptance: tuple[float, ...], lines: int, draft: float) -> None:
+    pace = Pace(costs_of(TABLES[name]))
+    given(pace, acceptance)
+    pace.draft_s = draft
+    strides = [pace.stride(PARAMS) for _ in range(lines)]
+    rates = rates_by_brute_force(TABLES[name], each(acceptance), lines, draft)
+    for k in range(LONGEST + 1):
+        assert pace.rate(k, each(acceptance)) == pytest.approx(rates[k])
+    budget = strides[0].budget(ROOM)
+    assert budget.nodes == budget.depth
+    if max(rates) > MARGIN * rates[1] or rates[0] > LOSS * rates[1]:  # a request begins with one token
+        assert rates[budget.nodes] == pytest.approx(max(rates))
+    else:
+        assert budget.nodes == 1
+
+
+def test_a_pass_costs_what_was_measured_and_a_straight_line_between() -> None:
+    costs = costs_of(MEASURED)
+    for rows in range(1, 200):
+        assert costs(rows) == pytest.approx(cost_by_interpolation(MEASURED, rows))
+    assert PassCosts()(7) == 7.0
+
+
+def test_passes_in_use_correct_the_cost_step_by_step() -> None:
+    costs = costs_of({1: 10.0, 4: 20.0})
+    for _ in range(100):
+        costs.learn(4, 40.0)
+    assert costs(4) == pytest.approx(40.0, rel=1e-3) and costs(1) == 10.0
+
+
+def test_acceptance_counts_the_tested_positions_only() -> None:
+    found = Acceptance(memory=1.0)
+    for depth, accepted in ((3, 3), (3, 1), (2, 0), (1, 1), (0, 0)):
+        found.learn(depth, accepted)
+    assert (found.tried, found.taken) == ([4.0, 2.0, 1.0], [3.0, 1.0, 1.0])
+    assert found.rate(0, 0.5, 0.0) == 0.75 and found.rate(9, 0.5, 4.0) == 0.5
+    assert found.rate(1, 0.9, 2.0) == pytest.approx((1 + 2 * 0.9) / 4)
+
+
+def test_old_observations_fade() -> None:
+    found = Acceptance(memory=0.5)
+    for accepted in (0, 0, 1):
+        found.learn(1, accepted)
+    assert (found.tried, found.taken) == ([1.75], [1.0])
+
+
+# --- over time --------------------------------------------------------------------------------------------------------
+
+
+def lengths(
+    strides: Sequence[Stride], acceptance: Sequence[float], passes: int, seed: int, draft: float = 0.0
+) -> list[list[int]]:
+    """Draft lengths by pass and line, each drafted token right by chance."""
+    noise, found = random.Random(seed), []
+    for _ in range(passes):
+        row = [stride.budget(ROOM).nodes for stride in strides]
+        for stride, k in zip(strides, row, strict=True):
+            stride.spend(draft * k)
+            if k:
+                right = itertools.takewhile(lambda share: noise.random() < share, each(acceptance)[:k])
+                stride.learn(chain([1] * k), sum(1 for _ in right))
+        found.append(row)
+    return found
+
+
+def speed_over_plain(rows: Sequence[Sequence[int]], acceptance: Sequence[float], draft: float) -> float:
+    """Tokens per time over plain decoding's, by the table; accepted tokens at their expected number."""
+    lines = len(rows[0])
+    tokens = sum(expected_by_enumeration(each(acceptance), k) for row in rows for k in row)
+    time = sum(cost_by_interpolation(MEASURED, lines + sum(row)) + draft * sum(row) for row in rows)
+    return tokens / time / (lines / cost_by_interpolation(MEASURED, lines))
+
+
+@pytest.mark.parametrize("lines", [1, 2, 4, 8, 12, 16])
+@pytest.mark.parametrize("acceptance", ACCEPTANCES, ids=str)
+def test_with_rising_batches_it_is_never_slower_than_plain_by_three_per_cent(lines: int, acceptance: tuple[float, ...]) -> None:
+    for draft in (0.0, 0.5):
+        pace = Pace(costs_of(MEASURED))
+        strides = [pace.stride(PARAMS) for _ in range(lines)]
+        rows = lengths(strides, acceptance, 300, seed=lines, draft=draft)
+        assert speed_over_plain(rows, acceptance, draft) >= 0.97
+
+
+@pytest.mark.parametrize("acceptance", ACCEPTANCES[:5], ids=str)
+def test_a_batch_of_sixteen_turns_speculation_off_and_it_stays_off(acceptance: tuple[float, ...]) -> None:
+    for seed in range(3):
+        pace = Pace(costs_of(MEASURED))
+        rows = lengths([pace.stride(PARAMS) for _ in range(16)], acceptance, 600, seed)
+        assert all(k == 0 for row in rows[1:] for k in row)
+
+
+def test_where_nothing_pays_it_is_tried_ever_more_rarely_and_one_token_long() -> None:
+    pace = Pace(costs_of(MEASURED))
+    (row,) = zip(*lengths([pace.stride(PARAMS)], (0.0,), 1200, seed=1), strict=True)
+    tried = [at for at, k in enumerate(row) if k]
+    late = [at for at in tried if at > 20]
+    gaps = [b - a for a, b in itertools.pairwise(late)]
+    assert {row[at] for at in late} == {1}
+    assert gaps == sorted(gaps) and gaps[-1] == 256 and len(late) <= 7
+
+
+def test_a_drafter_that_gets_better_is_taken_up_again() -> None:
+    pace = Pace(costs_of(MEASURED))
+    stride = pace.stride(PARAMS)
+    assert lengths([stride], (0.0,), 400, seed=1)[-1] == [0]
+    assert lengths([stride], (1.0,), 4000, seed=1)[-1][0] > 4
+
+
+def test_a_length_that_is_a_little_better_is_no_reason_to_change() -> None:
+    pace = Pace(costs_of({1: 10.0, 64: 73.0}))  # 1 a row
+    stride = pace.stride(PARAMS)
+    given(pace, (0.72,))
+    first = stride.budget(ROOM).nodes
+    best = set()
+    for share in (0.70, 0.72, 0.68, 0.74, 0.66) * 4:
+        given(pace, (share,))
+        rates = [pace.rate(k, each((share,))) for k in range(LONGEST + 1)]
+        best.add(rates.index(max(rates)))
+        assert max(rates) <= MARGIN * rates[first]
+        assert stride.budget(ROOM).nodes == first
+    assert len(best) > 1  # the best one did change
+
+
+def test_what_has_fallen_two_per_cent_behind_plain_decoding_is_given_up_at_once() -> None:
+    pace = Pace(costs_of({1: 10.0, 2: 12.0, 3: 20.0}))
+    stride = pace.stride(PARAMS)
+    for share, k in ((0.4, 1), (0.19, 1), (0.17, 0), (0.24, 0), (0.27, 1)):  # 1.2 x plain pays from 0.2 on
+        given(pace, (share,))
+        assert stride.budget(ROOM).nodes == k, share
+
+
+def test_a_slow_drafter_is_as_good_as_none() -> None:
+    pace = Pace(costs_of(FLAT))
+    rows = lengths([pace.stride(PARAMS)], (0.9,), 100, seed=1, draft=50.0)
+    assert rows[0] == [LONGEST] and all(row == [0] for row in rows[1:16])
+
+
+def test_observing_plain_passes_is_no_part_of_what_a_draft_costs() -> None:
+    pace = Pace(costs_of(STEEP))
+    stride = pace.stride(PARAMS)
+    for _ in range(10):
+        assert stride.budget(ROOM).nodes == 0
+        stride.spend(100.0)
+    pace.costs = costs_of(FLAT)
+    assert stride.budget(ROOM).nodes > 0 and pace.draft_s == 0.0
+    stride.spend(3.0)
+    stride.learn(chain([1, 1, 1]), 0)
+    assert pace.draft_s == pytest.approx((100.0 + 3.0) / 3)
+
+
+def test_bounds_that_were_given_are_kept_and_the_room_bounds_all() -> None:
+    for options, budget in (({"tokens": 3}, (3, 3)), ({"nodes": 12}, (12, LONGEST)), ({"tokens": 4, "nodes": 9}, (9, 4))):
+        pace = Pace(costs_of(STEEP), **options)
+        found = pace.stride(PARAMS).budget(ROOM)
+        assert (found.nodes, found.depth) == budget and pace.widest == max(options.values())
+    short = Pace(costs_of(FLAT))
+    given(short, (1.0,))
+    assert short.stride(PARAMS).budget(2).nodes == 2
+
+
+def test_lines_that_ended_are_not_counted_and_may_end_twice() -> None:
+    pace = Pace(costs_of(MEASURED))
+    one, two = pace.stride(PARAMS), pace.stride(PARAMS)
+    one.close()
+    one.close()
+    assert pace.lines == 1
+    two.close()
+    assert pace.lines == 0
