@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from toolkit.cli import bench, explain, generate, jobs, models, programs, validate
+from toolkit.cli import bench, explain, generate, jobs, models, programs, serve, validate
 from toolkit.errors import ToolkitError, UsageError
 
 INTERRUPTED = 130
@@ -49,6 +49,7 @@ def toolkit(context: click.Context, debug: bool) -> None:
 
 for _command in (
     jobs.extract, generate.generate, generate.beam, programs.run, validate.validate, models.model, bench.bench, bench.demo,
+    serve.serve,
     explain.explain,
 ):  # fmt: skip
     toolkit.add_command(_command)

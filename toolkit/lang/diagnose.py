@@ -2,7 +2,8 @@
 
 In: lines that SGLang printed, an exit code.   Out: a milestone of its start, or the error that tells why it ended.
 Knows nothing about: processes.
-Source: log lines and exceptions of sglang 0.5.23 (read and provoked). A line that is not known here is shown as it is.
+Source: log lines and exceptions of sglang 0.5.23 (provoked where it runs without a GPU, else read). A line that is not known
+here is shown as it is.
 """
 
 from __future__ import annotations
@@ -14,32 +15,41 @@ from toolkit.errors import EngineError
 SHOWN_LINES = 25
 LINE_CHARS = 500
 KILLED = 137
+HARMLESS = "Ignore import error"  # SGLang tries to import every model it knows
 
-_MILESTONES = (
-    (re.compile(r"server_args="), "arguments accepted"),
-    (re.compile(r"Init parallel begin|Init torch distributed begin"), "scheduler started"),
-    (re.compile(r"Load weight begin"), "loading weights"),
-    (re.compile(r"Load weight end"), "weights loaded"),
-    (re.compile(r"KV Cache is allocated"), "KV memory allocated"),
-    (re.compile(r"Capture cuda graph begin"), "capturing CUDA graphs"),
-    (re.compile(r"Uvicorn running on"), "listening, warming up"),
-    (re.compile(r"fired up and ready to roll"), "ready"),
+_MILESTONES = tuple(
+    (re.compile(pattern), says)
+    for pattern, says in (
+        (r"server_args=", "arguments accepted"),
+        (r"Init (?:parallel|torch distributed) begin", "scheduler started"),
+        (r"Load weight begin", "loading weights"),
+        (r"Load weight end", "weights loaded"),
+        (r"KV Cache is allocated", "KV memory allocated"),
+        (r"Capture .*graph begin", "capturing graphs"),
+        (r"Uvicorn running on", "listening, warming up"),
+        (r"fired up and ready to roll", "ready"),
+    )
 )
 
-# What ends a server, most telling first: a pattern in its log, what it means, the next step.
-_CAUSES = (
-    (r"sgl_kernel\.(\w+) is not among the CPU stand-ins", "it needs the kernel {0}, which has no CPU stand-in", "a dense Llama-like model, or a GPU"),
-    (r"triton kernel (\w+) has no CPU stand-in", "it needs the triton kernel {0}, which has no CPU stand-in", "a dense Llama-like model, or a GPU"),
-    (r"error: (unrecognized arguments: .*|argument .*)", "SGLang refuses the flags: {0}", "python -m sglang.launch_server --help"),
-    (r"(?:Model architectures?|model architectures?) (.+?) (?:are|is) not supported", "SGLang has no such model: {0}", "another model"),
-    (r"[Aa]ddress already in use", "its port is taken", "another --port"),
-    (r"CUDA out of memory|OutOfMemoryError|Not enough memory|can't allocate memory|Cannot allocate memory|MemoryError", "it is out of memory",
-     "smaller --mem-fraction-static, --max-total-tokens or --context-length after --"),
-    (r"(?:OSError|HFValidationError|RepositoryNotFoundError|LocalEntryNotFoundError): (.*)", "the model cannot be read: {0}", "a folder with config.json and safetensors"),
-    (r"ModuleNotFoundError: No module named '([\w.]+)'", "the package {0} is not installed", "pip install it"),
-    (r"^(?:\[.*?\] )?((?:\w+\.)*\w*(?:Error|Exception): .*)", "{0}", ""),
+# What ends a server, the most telling first: a pattern, what it means ({} is what the pattern caught), the next step.
+_LESS = "after -- a smaller --max-total-tokens, --context-length or --mem-fraction-static"
+_CAUSES = tuple(
+    (re.compile(pattern), says, hint)
+    for pattern, says, hint in (
+        (r"NotImplementedError: (.*CPU stand-in.*)", "this model needs more than a CPU can do here: {}", "a dense Llama-like model, or a GPU"),
+        (r"'_OpNamespace' 'sgl_kernel' object has no attribute '(\w+)'", "this model needs the operator {}, which has no CPU stand-in",
+         "a dense Llama-like model, or a GPU"),
+        (r"error: (unrecognized arguments: .*|argument .*)", "SGLang refuses its flags: {}", "python -m sglang.launch_server --help"),
+        (r"((?:Model )?[Aa]rchitectures? .* (?:not supported|no SGLang implementation).*)", "SGLang has no such model: {}", "another model"),
+        (r"[Aa]ddress already in use", "its port is taken", "another --port"),
+        (r"CUDA out of memory|OutOfMemoryError|Not enough memory|[Cc]an't allocate memory|Cannot allocate memory|\bMemoryError\b",
+         "it is out of memory", _LESS),
+        (r"ModuleNotFoundError: No module named '([\w.]+)'", "the package {} is not installed", "pip install it into this environment"),
+        (r"(?:OSError|HFValidationError|RepositoryNotFoundError|LocalEntryNotFoundError|SafetensorError): (.*)", "the model cannot be read: {}",
+         "a folder with config.json, a tokenizer and safetensors"),
+        (r"^(?:\[.*?\] )?((?:\w+\.)*\w*(?:Error|Exception): .*)", "{}", ""),
+    )
 )  # fmt: skip
-_COMPILED = tuple((re.compile(pattern), says, hint) for pattern, says, hint in _CAUSES)
 
 
 def milestone(line: str) -> str:
@@ -49,25 +59,20 @@ def milestone(line: str) -> str:
 
 def explain(what: str, code: int | None, lines: list[str]) -> EngineError:
     """The error for a server that ended with `code` (None: it still runs), with its last log lines."""
+    ended = what if code is None else f"{what} (exit code {code})"
+    if not lines:
+        return EngineError(f"{ended}, and printed nothing", hint=_cause([], code)[1])
     why, hint = _cause(lines, code)
-    ended = "" if code is None else f" (exit code {code})"
     shown = "\n".join(f"  | {line[:LINE_CHARS]}" for line in lines[-SHOWN_LINES:])
-    message = (
-        f"{what}{ended}{': ' + why if why else ''}; its last lines:\n{shown}"
-        if lines
-        else f"{what}{ended}, and printed nothing"
-    )
-    return EngineError(message, hint=hint)
+    return EngineError(f"{ended}{f': {why}' if why else ''}; its last lines:\n{shown}", hint=hint)
 
 
 def _cause(lines: list[str], code: int | None) -> tuple[str, str]:
-    for pattern, says, hint in _COMPILED:
+    for pattern, says, hint in _CAUSES:
         for line in reversed(lines):
-            found = pattern.search(line[:LINE_CHARS])
+            found = None if HARMLESS in line else pattern.search(line[:LINE_CHARS])
             if found:
-                return says.format(*(group[:200] for group in found.groups())), hint
+                return says.format(found.group(found.lastindex or 0)), hint
     if code == KILLED:
-        return "it was killed, mostly by the system for want of memory", "less memory: --max-total-tokens after --"
-    if code is None:
-        return "", "a longer --deadline"
-    return "", ""
+        return "it was killed, as the system does for want of memory", _LESS
+    return "", "" if code is not None else "a longer --deadline"

@@ -16,7 +16,7 @@ import shlex
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -97,19 +97,13 @@ def launch(
     require(bool(host) and not host.isspace(), "host", host, "a name or an address to listen on")
     speculation = speculation or Speculation()
     if speculation.draft is not None:
-        speculation = _with_folder(speculation)
+        speculation = replace(speculation, draft=served_model(speculation.draft))
     device = found_device() if device == "auto" else device
     folder = served_model(model)
     command = [sys.executable, "-m", "sglang.launch_server", "--model-path", folder, "--host", host, "--port", str(port)]
     command += [*(CPU_FLAGS if device == "cpu" else ()), *speculation.flags(), *flags]
     env = {**CPU_ENV, "PYTHONPATH": _python_path()} if device == "cpu" else {}
     return Launch(command=tuple(command), env=env, model=folder, device=device, host=host, port=port)
-
-
-def _with_folder(speculation: Speculation) -> Speculation:
-    from dataclasses import replace
-
-    return replace(speculation, draft=served_model(speculation.draft or ""))
 
 
 def _python_path() -> str:
@@ -128,26 +122,33 @@ def found_device() -> str:
 
 def served_model(model: str) -> str:
     """What SGLang gets as its model path. UsageError where that is neither on this machine nor a name on the hub."""
-    from toolkit.model.store import resolve
+    from toolkit.model.store import RECORD, resolve
 
-    path = Path(model).expanduser()
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise UsageError(f"{model} holds no config.json: no folder of a model", hint="a folder as transformers writes it")
-        return str(path.resolve())
-    if not path.exists() and _HUB.fullmatch(model):
+    if is_hub_name(model):
         return model
+    path = Path(model).expanduser() if model else Path(model)
+    if model and path.is_dir() and not (path / RECORD).exists():
+        if not (path / "config.json").is_file():
+            raise UsageError(
+                f"{model} holds no config.json: it is no model's folder", hint="a folder as transformers writes it"
+            )
+        return str(path.resolve())  # SGLang knows more models than the embedded engine does, so that is not asked
     return str(resolve(model))
+
+
+def is_hub_name(model: str) -> bool:
+    """Whether it is "owner/name" and no path on this machine."""
+    return bool(_HUB.fullmatch(model)) and not Path(model).exists()
 
 
 def check_runnable(plan: Launch) -> None:
     """Whether this machine has what the command imports, and the port is free: MissingExtraError, EngineError."""
-    if find_spec("sglang") is None:
-        raise MissingExtraError("sglang", "sglang")
     if plan.device == "cpu":
         for name in CPU_NEEDS:
             if find_spec(name) is None:
                 raise _missing(name)
+    elif found_device() != plan.device:
+        raise EngineError("there is no GPU that torch can use", hint="--device cpu, or a torch that is built for this GPU")
     _check_port(plan.host, plan.port)
 
 

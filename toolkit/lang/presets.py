@@ -91,6 +91,11 @@ class Speculation:
             require(value <= _capacity(steps, topk or 1), f"{known}: draft tokens", value, f"at most {_capacity(steps, topk or 1)} "
                     f"nodes come out of {steps} steps and {topk} branches")  # fmt: skip
 
+    @property
+    def says(self) -> str:
+        """What the preset is, for people."""
+        return PRESETS[self.preset].says
+
     def flags(self) -> list[str]:
         """The flags, in the order in which people read them; [] without speculation."""
         kind = PRESETS[self.preset]

@@ -5,7 +5,7 @@
 
 In: what `launch` takes.   Out: a Server that answers.
 Knows nothing about: requests, engines.
-Invariants: a Server that was given out has answered /health; however the block or this process ends, no process of the server is
+Invariants: a Server that is given out has answered /health; however the block or this process ends, no process of the server is
 left; a server that does not come up raises with its last log lines.
 """
 
@@ -16,18 +16,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPException
-from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
 from toolkit.contracts import require
-from toolkit.errors import EngineError
 from toolkit.lang.diagnose import explain, milestone
 from toolkit.lang.launch import Launch, check_runnable, free_port, launch
 from toolkit.lang.presets import Speculation
-from toolkit.lang.supervise import Supervised
+from toolkit.lang.supervise import Supervised, Watch
 
 DEADLINE = 600.0  # seconds until the server must answer; a large model on a GPU takes minutes
 POLL = 0.25
+REPLY_SECONDS = 10.0
 
 Progress = Callable[[float, str], None]  # seconds since the start, what the server has reached
 
@@ -55,16 +54,11 @@ class Server:
         """The last lines that the server printed."""
         return self._process.lines
 
-    def check(self) -> None:
-        """EngineError with the last log lines if the server has ended."""
-        code = self._process.poll()
+    def wait(self, seconds: float = 0.0) -> None:
+        """Return after that time; EngineError with the last log lines as soon as the server has ended."""
+        code = self._process.wait(seconds)
         if code is not None:
             raise explain("the server ended", code, self.log())
-
-    def wait(self, seconds: float) -> None:
-        """Return after that time; EngineError at once if the server ends before."""
-        if self._process.wait(seconds) is not None:
-            self.check()
 
 
 @contextmanager
@@ -78,12 +72,12 @@ def serve(
     flags: Sequence[str] = (),
     deadline: float = DEADLINE,
     progress: Progress | None = None,
-    watch: Callable[[str], None] | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[Server]:
-    """Start a server, yield it once it answers, stop it at the end. `port` None takes a free one.
+    """Start a server, yield it once it answers, stop it at the end. `port` None takes a free one; `flags` are SGLang's own.
 
-    `watch` gets every line of its log, `progress` what it has reached. UsageError, MissingExtraError and EngineError as
-    `toolkit.lang.launch` and `run_server` raise them.
+    `watch` gets every line of its log, `progress` what it has reached, both in a thread of their own. Errors: those of
+    `toolkit.lang.launch.launch` and `run_server`.
     """
     plan = launch(model, speculation, device=device, host=host, port=port or free_port(host), flags=flags)
     with run_server(plan, deadline=deadline, progress=progress, watch=watch) as server:
@@ -92,11 +86,12 @@ def serve(
 
 @contextmanager
 def run_server(
-    plan: Launch, *, deadline: float = DEADLINE, progress: Progress | None = None, watch: Callable[[str], None] | None = None
+    plan: Launch, *, deadline: float = DEADLINE, progress: Progress | None = None, watch: Watch | None = None
 ) -> Iterator[Server]:
-    """The same for a launch that is there already.
+    """The same for a launch that is made already.
 
-    EngineError, with the last log lines, if the server ends or does not answer within `deadline` seconds.
+    MissingExtraError for a package that is not installed; EngineError for a port or a GPU that is not there, and, with the
+    last log lines, for a server that ends or does not answer within `deadline` seconds.
     """
     require(deadline > 0, "deadline", deadline, "seconds > 0")
     check_runnable(plan)
@@ -111,25 +106,22 @@ def run_server(
 
     process = Supervised(plan.command, plan.environment(), watch=heard)
     try:
-        _wait_until_healthy(plan, process, started + deadline)
+        _wait_until_healthy(plan.url, process, started + deadline)
         yield Server(plan.url, plan.model, process.pid, plan, process)
     finally:
         process.stop()
 
 
-def _wait_until_healthy(plan: Launch, process: Supervised, deadline: float) -> None:
+def _wait_until_healthy(url: str, process: Supervised, deadline: float) -> None:
     opener = build_opener(ProxyHandler({}))  # the server is on this machine: no proxy in between
     while time.monotonic() < deadline:
         code = process.wait(POLL)
         if code is not None:
             raise explain("the server ended before it answered", code, process.lines)
         try:
-            with opener.open(f"{plan.url}/health", timeout=5) as reply:
+            with opener.open(f"{url}/health", timeout=REPLY_SECONDS) as reply:
                 if reply.status == 200:
                     return
-        except (URLError, HTTPException, OSError):
-            continue  # not up yet: 503 while it loads, refused before
+        except (OSError, HTTPException):
+            continue  # refused while it starts, 503 while it loads
     raise explain("the server did not answer before the deadline", None, process.lines)
-
-
-__all__ = ["EngineError", "Progress", "Server", "Speculation", "run_server", "serve"]
