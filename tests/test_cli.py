@@ -329,6 +329,48 @@ def test_validate_reads_stdin_and_a_text_that_is_no_json_is_invalid(run: Run, mo
     assert code == 1 and last(out)["valid"] is False
 
 
+TOOLS = '{"tools": [{"type": "function", "function": {"name": "go", "parameters": {"properties": {"to": {"type": "string"}}, "required": ["to"]}}}]}'
+CALL = '<tool_call>{"name": "go", "arguments": {"to": "Porto"}}</tool_call>'
+
+
+def test_tool_calls_of_a_models_output_are_listed_with_its_content_and_errors(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tools.json").write_text(TOOLS)
+    (tmp_path / "out.txt").write_text(f"<think>Hm.</think>On it. {CALL}")
+    code, out, err = run("validate", "out.txt", "--tools", "tools.json", "--json")
+    found = last(out)
+    assert (code, found["calls"], found["content"], found["errors"]) == (
+        0,
+        [{"name": "go", "arguments": {"to": "Porto"}}],
+        "On it.",
+        [],
+    )
+    assert found["reasoning"] == "Hm." and "valid" in err
+    code, out, err = run("validate", "out.txt", "--tools", "tools.json", "--format", "hermes", "--choice", "none", "--json")
+    assert (
+        code == 1 and last(out)["calls"] == [] and last(out)["errors"][0]["keyword"] == "tool_choice" and "/calls/0/name" in err
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ((), "one of --schema and --tools"),
+        (("--schema", "thing", "--tools", "tools.json"), "one of --schema and --tools"),
+        (("--schema", "thing", "--choice", "none"), "--choice goes with --tools"),
+        (("--tools", "tools.json", "--format", "nothing"), "known are deepseek"),
+        (("--tools", "tools.json", "--choice", "stop"), "auto, required, none, go"),
+        (("--tools", "in.jsonl"), "tools"),
+        (("--tools", "no.json"), "no.json cannot be read"),
+    ],
+)
+def test_what_validate_cannot_do_with_tools_is_exit_code_2(
+    run: Run, tmp_path: Path, options: tuple[str, ...], why: str
+) -> None:
+    (tmp_path / "tools.json").write_text(TOOLS)
+    code, out, err = run("validate", "in.jsonl", *options)
+    assert (code, out) == (2, "") and why in err
+
+
 # --- generate ---------------------------------------------------------------------------------------------------------
 
 

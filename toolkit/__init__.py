@@ -50,9 +50,19 @@ from toolkit.results import token_events
 if TYPE_CHECKING:
     from toolkit.grammar.types import grammar_of
     from toolkit.validate.check import Validator
+    from toolkit.validate.json_stream import JsonStream
+    from toolkit.validate.tools.stream import tool_stream
 
 __version__ = version("sgl-toolkit")
-_LATER = Table("name", {"Validator": "toolkit.validate.check:Validator", "grammar_of": "toolkit.grammar.types:grammar_of"})
+_LATER = Table(
+    "name",
+    {
+        "JsonStream": "toolkit.validate.json_stream:JsonStream",
+        "Validator": "toolkit.validate.check:Validator",
+        "grammar_of": "toolkit.grammar.types:grammar_of",
+        "tool_stream": "toolkit.validate.tools.stream:tool_stream",
+    },
+)
 
 __all__ = [
     "BeamParams",
@@ -71,6 +81,7 @@ __all__ = [
     "Grammar",
     "Hypothesis",
     "InputError",
+    "JsonStream",
     "MissingExtraError",
     "NoValidError",
     "Report",
@@ -89,6 +100,7 @@ __all__ = [
     "grammar_of",
     "open_engine",
     "token_events",
+    "tool_stream",
 ]
 
 
