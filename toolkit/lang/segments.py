@@ -19,15 +19,17 @@ from typing import Any, Literal
 
 import sglang as sgl
 from sglang.lang.interpreter import ProgramState
-from sglang.lang.ir import SglArgument, SglGen
+from sglang.lang.ir import SglArgument, SglExpr, SglGen
 
 from toolkit.contracts import BeamParams, BeamResult, Grammar, Json, require
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.grammar.types import grammar_of
 from toolkit.lang.checks import check_names
-from toolkit.lang.tools import Tool, tools_schema
+from toolkit.lang.tools import Tool, tool_set, tools_schema
 from toolkit.schema import load_schema
 from toolkit.validate.check import Validator
+from toolkit.validate.tools.grammar import call_grammar
+from toolkit.validate.tools.table import format_named
 
 NOT_FREE = ("regex", "json_schema", "dtype", "choices", "choices_method")
 
@@ -109,22 +111,32 @@ def tool_call(
     name: str,
     tools: Sequence[Tool],
     *,
+    format: str | None = None,  # noqa: A002 - as in toolkit.tool_stream
     width: int = 4,
     alpha: float = 1.0,
     penalty: Literal["length", "gnmt"] = "length",
     n: int | None = None,
     max_tokens: int = 256,
-) -> SglGen:
+) -> SglExpr:
     """One call of one of `tools`, decoded by beam search: `result(state, name).value` is `{"name": ..., "arguments": {...}}`.
 
-    `tools` are OpenAI-style function schemas or Python functions with annotated parameters. The text is that JSON object and
-    nothing around it: no `<tool_call>` tags or other model-specific frame, whatever the model was trained on.
-    Raises UsageError for malformed tools and SchemaError for their schemas here; the rest is as with `beam`.
+    `tools` are OpenAI-style function schemas or Python functions with annotated parameters. Without a `format` the text is that
+    JSON object and nothing around it. With one (hermes, llama3, mistral, qwen3_coder, glm45, deepseek) the call is written as
+    models of that family do: its frame, such as `<tool_call>` tags, is text of the program, so control tokens may be in it;
+    `state[name]` is what stands inside. `toolkit.validate.tools.table.format_of_template` tells a chat template's format.
+    Raises UsageError for malformed tools, SchemaError for their schemas, UnsupportedError for what the format cannot write, here; a
+    mark inside the call that is a control token of the model is refused from the state; the rest is as with `beam`.
     """
     _named("tool_call", name)
+    before, after = ("", "") if format is None else format_named(format).frame
     if isinstance(tools, SglArgument):
-        return sgl.gen(name)
-    return beam(name, schema=tools_schema(tools), width=width, alpha=alpha, penalty=penalty, n=n, max_tokens=max_tokens)
+        call: SglExpr = sgl.gen(name)
+    elif format is None:
+        call = beam(name, schema=tools_schema(tools), width=width, alpha=alpha, penalty=penalty, n=n, max_tokens=max_tokens)
+    else:
+        grammar = call_grammar(format, tool_set(tools))
+        call = beam(name, grammar=grammar, width=width, alpha=alpha, penalty=penalty, n=n, max_tokens=max_tokens)
+    return before + call + after if before or after else call
 
 
 def result(state: ProgramState, name: str) -> BeamResult:
