@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from toolkit.cli.kinds import TEXT, place
 from toolkit.cli.options import engine_options, json_option, opened
 from toolkit.cli.output import console, emit
-from toolkit.contracts import Json
-from toolkit.errors import InputError, UnsupportedError, UsageError
+from toolkit.contracts import Engine, Json
+from toolkit.errors import InputError, ToolkitError, UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from toolkit.bench.llamacpp_peer import LlamaCppPeer
 
 HOLD = "HOLD"
 NEVER = ("invalid_accepted_after_validation", "invalid_accepted_by_strict_mask")
@@ -158,6 +161,97 @@ def server(as_json: bool, data: Path | None, limit: int, width: int, alpha: floa
     with _no_verdict(), opened(options) as engine:
         result = run(engine, data=data, limit=limit, width=width, alpha=alpha, max_tokens=max_tokens, console=console())
     return _verdict(result, as_json)
+
+
+ARMS = ("ngram", "model", "medusa:nodes=12", "mtp:tokens=3,width=1", "mtp:nodes=12", "mtp", "ngram+mtp", "ngram+mtp:nodes=12")
+
+
+@bench.command(short_help="Every drafter against plain decoding and llama.cpp, and where it does not pay.")
+@click.option(
+    "--arm",
+    "names",
+    type=TEXT,
+    multiple=True,
+    metavar="DRAFTER[:NAME=VALUE,...]",
+    help=f"A drafter with its options; repeatable.  [default: {' '.join(ARMS)}]",
+)
+@click.option("--prompts", type=place(exists=True, folders=False), help='Lines of {"kind", "text"}.  [default: the package\'s]')
+@click.option("--kind", "kinds", type=TEXT, multiple=True, help="Only prompts of this kind; repeatable.")
+@click.option("--limit", type=click.IntRange(1), default=8, show_default=True, help="Prompts of a kind.")
+@click.option("--tokens", type=click.IntRange(2), default=128, show_default=True, help="At most so many a text.")
+@click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="Times over all prompts.")
+@click.option("--temperature", type=click.FloatRange(0), default=0.0, show_default=True, help="0 is greedy.")
+@click.option("--batches", is_flag=True, help="Also 1 to 16 requests together, greedy and at temperature 1.")
+@engine_options
+@json_option
+def speculation(
+    as_json: bool,
+    names: tuple[str, ...],
+    prompts: Path | None,
+    kinds: tuple[str, ...],
+    limit: int,
+    tokens: int,
+    rounds: int,
+    temperature: float,
+    batches: bool,
+    **options: Any,
+) -> int:
+    """Tokens a pass, acceptance, tokens a second over plain decoding's and llama.cpp's (extra `peers`), prompt by prompt in turn."""
+    from toolkit.bench import promptsets, speculation, speculation_batches
+
+    with _no_verdict():
+        texts = promptsets.load(prompts, kinds=kinds, limit=limit)
+    out = console()
+    with ExitStack() as stack:
+        engines = _arms(stack, names, options)
+        peer = _llamacpp(stack, next(iter(engines.values())))
+        result = speculation.run(
+            engines, texts, peer=peer, tokens=tokens, rounds=rounds, temperature=temperature, console=out
+        )  # fmt: skip
+        if batches:
+            free = next((name for name in engines if _is_free(name)), None)
+            if free is None:
+                raise UsageError("--batches needs an arm that chooses its own draft", hint="one without tokens= and nodes=")
+            every = [text for many in texts.values() for text in many]
+            result["batches"] = {
+                f"temperature {heat:g}": speculation_batches.run(engines[free], every, temperature=heat, console=out)
+                for heat in (0.0, 1.0)
+            } | {"arm": free}
+    return _verdict(result, as_json)
+
+
+def _arms(stack: ExitStack, names: tuple[str, ...], options: dict[str, Any]) -> dict[str, Engine]:
+    """An engine an arm. Of the default arms, those that this model has no drafter for are left out, and said."""
+    engines: dict[str, Engine] = {}
+    for name in names or ARMS:
+        drafter, _, more = name.partition(":")
+        own = {"drafter": drafter, "draft_more": tuple(filter(None, more.split(","))), "prefix_cache": False}
+        try:
+            engines[name] = stack.enter_context(opened({**options, **own}))
+        except ToolkitError as error:
+            if names:
+                raise
+            console().print(f"{name} is not measured: {error}", markup=False)
+    if not engines:
+        raise UsageError("no drafter could be opened for this model", hint="name one with --arm to see why")
+    return engines
+
+
+def _is_free(name: str) -> bool:
+    return "tokens=" not in name and "nodes=" not in name
+
+
+def _llamacpp(stack: ExitStack, engine: Engine) -> LlamaCppPeer | None:
+    """llama.cpp over the same file; None, and said, where it is not installed or the model has no such file."""
+    from toolkit.bench.llamacpp_peer import is_installed, open_peer
+
+    if not is_installed():
+        console().print("llama.cpp is not measured: pip install 'sgl-toolkit\\[peers]'")
+        return None
+    if engine.capabilities.model == "tiny":
+        console().print("llama.cpp is not measured: --model tiny has no file")
+        return None
+    return stack.enter_context(open_peer(engine))
 
 
 @bench.command(short_help="JSON Schema conformance of mask and validator.")

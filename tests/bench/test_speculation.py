@@ -1,0 +1,255 @@
+"""Speculation bench: speed only after equal tokens and balanced books, figures as counted by hand, and its sets of prompts."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from toolkit.bench import promptsets, speculation, speculation_batches, speculation_report
+from toolkit.bench.llamacpp_peer import Run
+from toolkit.bench.speculation_rows import Sample, arms, complaints
+from toolkit.cli import main
+from toolkit.contracts import Completion, Delta, Done, Event, Request, Usage
+from toolkit.engine.embedded import EmbeddedEngine
+from toolkit.errors import InputError, UsageError
+
+PROMPTS = {"chat": ["How are you?", "And you?"], "copying": ["abcabcabc"]}
+
+
+class StandIn:
+    """In place of llama.cpp: exactly 100 tokens a second."""
+
+    def greedy(self, prompt: Sequence[int], count: int) -> Run:
+        return Run(tuple(range(count)), 0.5, 0.5 + (count - 1) / 100.0)
+
+
+class Other:
+    """An engine whose results are changed where it speculates."""
+
+    def __init__(self, engine: EmbeddedEngine, **changes: Any) -> None:
+        self.engine, self.changes = engine, changes
+        self.tokenizer, self.capabilities, self.format = engine.tokenizer, engine.capabilities, engine.format
+        self.seen: list[Request] = []
+        self.apart = 0.0
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Event]:
+        requests = list(requests)
+        self.seen += requests
+        for event in self.engine.generate(requests):
+            if isinstance(event, Done) and isinstance(event.result, Completion) and requests[0].speculate:
+                event = replace(event, result=replace(event.result, **self.changes))
+            yield event
+
+    def score(self, prompt: Any, continuations: Sequence[Sequence[int]]) -> list[list[float]]:
+        return [[-1.0], [-1.0 - self.apart]]
+
+
+@pytest.fixture(scope="module")
+def ngram() -> Iterator[EmbeddedEngine]:
+    with EmbeddedEngine("tiny", drafter="ngram", draft={"tokens": 3, "min_match": 1}, kv_blocks=256) as engine:
+        yield engine
+
+
+def measured(engine: Any, **options: Any) -> tuple[dict[str, Any], str]:
+    console = Console(file=io.StringIO(), width=200)
+    found = speculation.run({"ngram": engine}, PROMPTS, tokens=16, console=console, **options)
+    json.dumps(found)
+    return found, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_equal_tokens_open_the_figures_of_every_kind_and_arm(ngram: EmbeddedEngine) -> None:
+    found, text = measured(ngram, peer=StandIn(), rounds=2)
+    assert found["verdict"] == "PASS" and found["prompts"] == {"chat": 2, "copying": 1}
+    for kind, texts in (("chat", 4), ("copying", 2)):
+        assert list(found["kinds"][kind]) == ["plain", "ngram", "llamacpp"]
+        for name in ("plain", "ngram"):
+            assert found["kinds"][kind][name]["identical"] == found["kinds"][kind][name]["compared"] == texts
+        assert found["kinds"][kind]["llamacpp"]["decode_tok_s"] == pytest.approx(100.0)
+        assert found["kinds"][kind]["llamacpp"]["compared"] == 0
+    arm = found["arms"][1]
+    assert {"name", "decode_tok_s", "ttft_s", "e2e_s", "tokens_per_pass", "acceptance_by_position"} <= set(arm)
+    assert {"speculative_vs_llamacpp", "copy_vs_llamacpp", "speculative_vs_plain", "copy_vs_plain"} <= set(found["ratios"])
+    assert found["ceiling"]["chat"] == {"ngram": found["kinds"]["chat"]["ngram"]["tokens_per_pass"]}
+    assert "<!-- bench-speculation-copying -->" in text and "speculative_vs_plain" in text
+
+
+def test_another_token_holds_every_speed_back(ngram: EmbeddedEngine) -> None:
+    found, text = measured(Other(ngram, token_ids=(1, 2, 3)), peer=StandIn())
+    assert found["verdict"] == "HOLD" and found["ratios"] == {}
+    assert "ngram differs from plain decoding on 3 of 3 texts, first of kind chat" in found["reasons"][0]
+    assert all("decode_tok_s" not in each and "vs_plain" not in each for each in found["arms"])
+    assert "withheld" in text
+
+
+def test_a_float_engine_may_part_at_a_tie_only(ngram: EmbeddedEngine) -> None:
+    other = Other(ngram, token_ids=(1, 2, 3))
+    other.format = "float32"
+    found, _ = measured(other)
+    assert found["verdict"] == "PASS" and found["kinds"]["chat"]["ngram"]["identical"] == 0
+    other.apart = 0.01
+    assert measured(other)[0]["verdict"] == "HOLD"
+
+
+def test_books_that_do_not_balance_hold_every_speed_back(ngram: EmbeddedEngine) -> None:
+    found, _ = measured(Other(ngram, usage=Usage(output_tokens=16, steps=9)))
+    assert found["verdict"] == "HOLD" and "the books of ngram do not balance on 3 of 3 texts" in found["reasons"][0]
+
+
+def test_drawn_tokens_are_not_compared(ngram: EmbeddedEngine) -> None:
+    other = Other(ngram)
+    found, text = measured(other, temperature=1.0)
+    assert found["verdict"] == "PASS" and found["kinds"]["chat"]["ngram"]["compared"] == 0
+    assert {request.sampling.temperature for request in other.seen} == {1.0} and "temperature 1" in text
+
+
+def test_no_arm_and_an_arm_with_a_taken_name_are_refused(ngram: EmbeddedEngine) -> None:
+    for engines in ({}, {"plain": ngram}, {"llamacpp": ngram}):
+        with pytest.raises(UsageError, match="arms"):
+            speculation.run(engines, PROMPTS)
+
+
+def sample(tok_s: float, **more: Any) -> Sample:
+    usage = Usage(output_tokens=11, steps=11)
+    return Sample(**{"tokens": 11, "decode_s": 10 / tok_s, "ttft_s": 1.0, "e2e_s": 2.0, "usage": usage, "same": True, **more})
+
+
+def test_ratios_are_of_the_fastest_arm_of_a_kind_prompt_by_prompt() -> None:
+    chat = [
+        {"plain": sample(p), "a": sample(p * a), "b": sample(40), "llamacpp": sample(20)}
+        for p, a in ((10, 2), (20, 3), (40, 4))
+    ]
+    rows = {"chat": chat, "copying": [{"plain": sample(10), "a": sample(10), "b": sample(50), "llamacpp": sample(25)}]}
+    found = speculation_report.summarise(rows, ["a", "b"], tokens=11, temperature=0.0, rounds=1, tie_nats=0.0)
+    ratios = found["ratios"]
+    assert (ratios["speculative_arm"], ratios["speculative_vs_plain"]) == ("a", pytest.approx(3.0))
+    assert ratios["speculative_vs_plain_quartiles"] == pytest.approx((2.5, 3.5))
+    assert ratios["speculative_vs_llamacpp"] == pytest.approx(3.0)  # 20, 60 and 160 tokens a second over 20
+    assert (ratios["copy_arm"], ratios["copy_vs_plain"], ratios["copy_vs_llamacpp"]) == (
+        "b",
+        pytest.approx(5.0),
+        pytest.approx(2.0),
+    )
+    assert found["kinds"]["chat"]["b"]["vs_plain"] == pytest.approx([1.5, 2.0, 3.0])
+
+
+def test_a_text_of_one_token_has_no_speed() -> None:
+    assert sample(1.0, tokens=1).tok_s == 0.0
+    rows = {"chat": [{"plain": sample(1.0, tokens=1), "a": sample(1.0, tokens=1)}]}
+    found = speculation_report.summarise(rows, ["a"], tokens=11, temperature=0.0, rounds=1, tie_nats=0.0)
+    assert found["verdict"] == "PASS" and found["ratios"] == {}
+
+
+def test_complaints_are_by_arm_and_the_arms_in_their_order() -> None:
+    row = {"b": sample(1.0, same=False, gap=0.2), "llamacpp": sample(1.0, same=None), "plain": sample(1.0), "a": sample(1.0)}
+    assert arms([row], ["b", "a", "gone"]) == ["plain", "b", "a", "llamacpp"]
+    assert len(complaints({"chat": [row]}, 0.1)) == 1 and complaints({"chat": [row]}, 0.3) == []
+    assert len(complaints({"chat": [row]}, 0.0)) == 1
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_batches_have_a_row_a_size_with_what_was_drafted() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    with EmbeddedEngine("tiny", drafter="ngram", draft={"min_match": 1}, kv_blocks=512) as engine:
+        found = speculation_batches.run(engine, PROMPTS["chat"], sizes=(1, 3), tokens=12, rounds=2, console=console)
+    assert found["verdict"] == "PASS" and [row["batch"] for row in found["batches"]] == [1, 3]
+    for row in found["batches"]:
+        assert row["vs_plain"][0] <= row["vs_plain"][1] <= row["vs_plain"][2]
+        assert row["at_least"] == (row["vs_plain"][1] >= 0.97) and row["tokens_per_pass"] >= 1.0
+    assert "bench-speculation-batches-0" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_batch_that_gives_other_tokens_has_no_ratio(ngram: EmbeddedEngine) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    found = speculation_batches.run(
+        Other(ngram, token_ids=(1,)), PROMPTS["chat"], sizes=(2,), tokens=12, rounds=1, console=console
+    )  # fmt: skip
+    assert found["verdict"] == "HOLD" and "vs_plain" not in found["batches"][0] and "2 texts differ" in found["reasons"][0]
+
+
+def test_texts_that_are_too_short_to_run_together_are_refused() -> None:
+    class Brief:
+        tokenizer, format = type("T", (), {"chat": staticmethod(lambda messages: [1])}), "int8"
+
+        def generate(self, requests: Iterable[Request]) -> Iterator[Event]:
+            for request in requests:
+                yield Delta(request.id, 0, "a", (1,))
+                yield Done(request.id, 0, Completion(text="a", token_ids=(1,), finish_reason="length"))
+
+    with pytest.raises(UsageError, match="too few"):
+        speculation_batches.run(Brief(), ["x"], sizes=(2,), tokens=2, rounds=1, console=Console(quiet=True))  # type: ignore[arg-type]
+
+
+# --- prompts ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_package_s_prompts_are_of_the_promised_kinds_and_all_different() -> None:
+    found = promptsets.load()
+    assert {"chat", "code", "extraction", "copying", "languages"} <= set(found)
+    texts = [text for many in found.values() for text in many]
+    assert len(set(texts)) == len(texts) and min(map(len, found.values())) >= 8
+    assert promptsets.load(kinds=("code",), limit=2) == {"code": found["code"][:2]}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"kind": "chat"}\n', "line 1 is not"),
+        (b'{"kind": "chat", "text": "a"}\n\n[1]\n', "line 3 is not"),
+        (b'{"kind": "chat", "text": 7}\n', "line 1 is not"),
+        (b"\xff\n", "line 1: "),
+        (b"{\n", "line 1: "),
+        (b"\n", "holds no prompts"),
+    ],
+)
+def test_a_line_that_is_no_prompt_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        promptsets.load(file)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(UsageError, match="kind 'poetry' is unknown"):
+        promptsets.load(kinds=("poetry",))
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+TINY = ("bench", "speculation", "--model", "tiny", "--kv-blocks", "256", "--tokens", "8", "--limit", "1", "--kind", "chat")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    return main((*TINY, *arguments)), *capsys.readouterr()
+
+
+def test_the_command_measures_the_arms_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "--arm", "ngram:min_match=1,tokens=2", "--arm", "model", "--json")
+    found = json.loads(out.splitlines()[-1])
+    assert code == 0 and found["bench"] == "speculation" and "PASS" in err
+    assert [arm["name"] for arm in found["arms"]] == ["plain", "ngram:min_match=1,tokens=2", "model"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--arm", "psychic"), "'psychic' is unknown"),
+        (("--arm", "ngram:colour=red"), "no option 'colour'"),
+        (("--kind", "poetry"), "kind 'poetry' is unknown"),
+        (("--arm", "ngram:tokens=2", "--batches"), "chooses its own draft"),
+    ],
+)
+def test_arms_and_kinds_that_are_none_are_a_wrong_call(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "") and said in err

@@ -1,0 +1,112 @@
+"""Speculation: greedy decoding with each drafter against the same engine's plain decoding and llama.cpp's, by kind of prompt.
+
+In: engines by arm, prompts by kind, where installed a llama.cpp peer.   Out: JSON (verdict, kinds, arms, ratios), tables.
+Knows nothing about: drafters.
+Invariants: no speed is given unless every arm gave, token for token, what plain decoding gave (float32: but for a near-tie,
+counted), and every book balances.
+Method: batch 1. Per prompt first plain decoding as the reference, untimed, which warms up; then plain, every arm and the peer
+once each, in an order that rotates. Texts end where the model ends them. Time is that after the first token, over tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import track
+
+from toolkit.bench import speculation_report
+from toolkit.bench.card import card
+from toolkit.bench.llamacpp_peer import Run
+from toolkit.bench.peers import gap
+from toolkit.bench.speculation_rows import PEER, PLAIN, Row, Sample
+from toolkit.contracts import Completion, Engine, Request, SamplingParams, Usage, require
+from toolkit.engine.admission import prompt_ids
+from toolkit.results import only_result
+
+TIE = 1e-4  # nats between two tokens that float32 may order otherwise with other rows in the pass
+
+
+class Peer(Protocol):
+    """llama.cpp, or what stands in for it."""
+
+    def greedy(self, prompt: Sequence[int], count: int) -> Run: ...
+
+
+def run(
+    engines: Mapping[str, Engine], prompts: Mapping[str, Sequence[str]], *, peer: Peer | None = None, tokens: int = 128,
+    rounds: int = 1, temperature: float = 0.0, console: Console | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Measure every arm `rounds` times over all prompts, at most `tokens` tokens each.
+
+    Above temperature 0 tokens are not compared: drafts that were drawn give other ones, equally distributed.
+    """
+    require(
+        bool(engines) and PLAIN not in engines and PEER not in engines, "arms", list(engines), "one at least, none named so"
+    )
+    console = console or Console(stderr=True)
+    sampling = SamplingParams(max_tokens=tokens, temperature=temperature, seed=1 if temperature > 0 else None)
+    work = [(kind, text) for _ in range(rounds) for kind, texts in prompts.items() for text in texts]
+    rows: dict[str, list[Row]] = {kind: [] for kind in prompts}
+    for index, (kind, text) in enumerate(track(work, "speculation", console=console, transient=True)):
+        rows[kind].append(_row(engines, peer, text, sampling, index))
+    first = next(iter(engines.values()))
+    tie = 0.0 if all(getattr(each, "format", "").startswith("int8") for each in engines.values()) else TIE
+    result = speculation_report.summarise(
+        rows, list(engines), tokens=tokens, temperature=temperature, rounds=rounds, tie_nats=tie
+    ) | {"card": card(first)}
+    speculation_report.show(console, result)
+    return result
+
+
+def _row(engines: Mapping[str, Engine], peer: Peer | None, text: str, sampling: SamplingParams, index: int) -> Row:
+    plain = next(iter(engines.values()))
+    ids = prompt_ids([{"role": "user", "content": text}], plain.tokenizer)
+    reference = _decode(plain, ids, sampling, speculate=False)
+    arms: dict[str, Callable[[], Sample]] = {
+        PLAIN: lambda: _sample(plain, ids, reference, _decode(plain, ids, sampling, speculate=False)),
+        **{name: lambda engine=engine: _arm(engine, ids, reference, sampling) for name, engine in engines.items()},  # type: ignore[misc]
+    }
+    if peer is not None and len(reference.token_ids) > 1:
+        arms[PEER] = lambda: _peer(peer, ids, len(reference.token_ids))
+    names = list(arms)
+    turn = index % len(names)
+    return {name: arms[name]() for name in names[turn:] + names[:turn]}
+
+
+def _decode(engine: Engine, ids: Sequence[int], sampling: SamplingParams, *, speculate: bool = True) -> Completion:
+    result = only_result(engine.generate([Request(prompt=ids, sampling=sampling, speculate=speculate)]))
+    assert isinstance(result, Completion)
+    return result
+
+
+def _arm(engine: Engine, ids: Sequence[int], reference: Completion, sampling: SamplingParams) -> Sample:
+    return _sample(engine, ids, reference, _decode(engine, ids, sampling))
+
+
+def _sample(engine: Engine, ids: Sequence[int], reference: Completion, found: Completion) -> Sample:
+    compared = reference.seed is None
+    same = found.token_ids == reference.token_ids
+    timing = found.timing
+    return Sample(
+        tokens=len(found.token_ids),
+        decode_s=timing.e2e_s - timing.ttft_s,
+        ttft_s=timing.ttft_s,
+        e2e_s=timing.e2e_s,
+        usage=found.usage,
+        same=same if compared else None,
+        gap=0.0 if same or not compared else gap(engine, ids, found.token_ids, reference.token_ids),
+        notes=found.notes,
+    )
+
+
+def _peer(peer: Peer, ids: Sequence[int], count: int) -> Sample:
+    found = peer.greedy(ids, count)
+    return Sample(
+        tokens=count,
+        decode_s=found.e2e_s - found.ttft_s,
+        ttft_s=found.ttft_s,
+        e2e_s=found.e2e_s,
+        usage=Usage(output_tokens=count, steps=count),
+    )

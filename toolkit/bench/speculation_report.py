@@ -1,0 +1,138 @@
+"""Speculation report: timed runs by kind and arm to a verdict, figures, ratios and tables.
+
+In: rows of samples by kind.   Out: a JSON-ready dict; text on the console.
+Knows nothing about: engines.
+Units: `vs_plain`, `vs_llamacpp` are tokens a second over the other's, on the same prompt in the same turn: more is faster; first
+quartile, median, third quartile over prompts. Their ceiling is `tokens_per_pass`: passes that cost no more with a draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from toolkit.bench import accounting, tables
+from toolkit.bench.card import line
+from toolkit.bench.speculation_rows import PEER, PLAIN, Row, Sample, arms, complaints
+from toolkit.bench.stats import median, quantile
+
+CHAT, COPYING = "chat", "copying"  # kinds whose best arm is named in the ratios
+HEAD = ("arm", "tokens/pass", "expected", "accepted", "by position", "same ids", "tok/s", "x plain", "x llama.cpp", "drafting")
+
+
+def summarise(
+    rows: Mapping[str, Sequence[Row]],
+    names: Sequence[str],
+    *,
+    tokens: int,
+    temperature: float,
+    rounds: int,
+    tie_nats: float,
+) -> dict[str, Any]:
+    """Verdict first; seconds and ratios only after a PASS."""
+    reasons = complaints(rows, tie_nats)
+    kinds = {
+        kind: {name: figures(kept, name, timed=not reasons) for name in arms(kept, names)}
+        for kind, kept in rows.items()
+        if kept
+    }
+    every = [row for kept in rows.values() for row in kept]
+    return {
+        "bench": "speculation",
+        "verdict": "HOLD" if reasons else "PASS",
+        "reasons": reasons,
+        "settings": {"tokens": tokens, "temperature": temperature, "rounds": rounds, "tie_nats": tie_nats, "batch": 1},
+        "prompts": {kind: len(kept) // rounds for kind, kept in rows.items()},
+        "kinds": kinds,
+        "arms": [{"name": name, **figures(every, name, timed=not reasons)} for name in arms(every, names)],
+        "ratios": {} if reasons else ratios(kinds, names),
+        "ceiling": {kind: {name: each[name]["tokens_per_pass"] for name in names} for kind, each in kinds.items()},
+        "notes": sorted({f"{name}: {note}" for row in every for name, each in row.items() for note in each.notes}),
+        "definition": "x_vs_y: tokens a second of x over y's, per prompt, median over prompts; the time is that after the first token",
+    }
+
+
+def figures(rows: Sequence[Row], name: str, *, timed: bool) -> dict[str, Any]:
+    """What one arm did over some prompts."""
+    samples = [row[name] for row in rows if name in row]
+    usage = accounting.total(each.usage for each in samples)
+    found: dict[str, Any] = {
+        **accounting.summary(usage),
+        "accepted_by_position": list(usage.accepted_by_position),
+        "proposed_by_position": list(usage.proposed_by_position),
+        "texts": len(samples),
+        "identical": sum(each.same is True for each in samples),
+        "compared": sum(each.same is not None for each in samples),
+    }
+    if not timed:
+        return found
+    found |= {
+        "decode_tok_s": median([each.tok_s for each in samples]),
+        "ttft_s": median([each.ttft_s for each in samples]),
+        "e2e_s": median([each.e2e_s for each in samples]),
+        "draft_share_of_time": usage.draft_s / max(1e-9, sum(each.decode_s for each in samples)),
+    }
+    for label, other in (("vs_plain", PLAIN), ("vs_llamacpp", PEER)):
+        shares = [row[name].tok_s / row[other].tok_s for row in rows if other in row and _both(row[name], row[other])]
+        if shares and name != other:
+            found[label] = [quantile(shares, q) for q in (0.25, 0.5, 0.75)]
+    return found
+
+
+def ratios(kinds: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
+    """Of the arm that is fastest on chat, and of the one that is on copying; with the quartiles and the arms' names."""
+    found: dict[str, Any] = {}
+    for kind, label in ((CHAT, "speculative"), (COPYING, "copy")):
+        timed = {name: kinds[kind][name] for name in names if kind in kinds and "vs_plain" in kinds[kind][name]}
+        if not timed:
+            continue
+        best = max(timed, key=lambda name: timed[name]["vs_plain"][1])
+        found[f"{label}_arm"] = best
+        for other in ("vs_plain", "vs_llamacpp"):
+            if other in timed[best]:
+                found[f"{label}_{other}"] = timed[best][other][1]
+                found[f"{label}_{other}_quartiles"] = (timed[best][other][0], timed[best][other][2])
+    return found
+
+
+def show(console: Console, result: dict[str, Any]) -> None:
+    tables.verdict(console, result)
+    for kind, row in result["kinds"].items():
+        body = [_cells(name, each) for name, each in row.items()]
+        title = f"{kind}: {result['prompts'][kind]} prompts, temperature {result['settings']['temperature']:g}"
+        tables.show(console, title, HEAD, body)
+    for note in result["notes"]:
+        console.print(f"note: {note}", markup=False)
+    for name, value in result["ratios"].items():
+        if isinstance(value, float):
+            low, high = result["ratios"][f"{name}_quartiles"]
+            console.print(f"{name}: {value:.2f} ({low:.2f} to {high:.2f})", highlight=False)
+    console.print(f"[dim]{line(result['card'])}[/]")
+    for kind, row in result["kinds"].items():
+        text = tables.markdown(f"bench-speculation-{kind}", HEAD, [_cells(name, each) for name, each in row.items()])
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _both(one: Sample, two: Sample) -> bool:
+    return one.tok_s > 0 and two.tok_s > 0
+
+
+def _cells(name: str, each: Mapping[str, Any]) -> tuple[str, ...]:
+    def ratio(label: str) -> str:
+        return "{1:.2f} ({0:.2f}-{2:.2f})".format(*each[label]) if label in each else "-"
+
+    drafts = sum(each["proposed_by_position"]) > 0
+    return (
+        name,
+        f"{each['tokens_per_pass']:.2f}",
+        f"{each['expected_tokens_per_pass']:.2f}" if drafts else "-",
+        f"{100 * each['accepted_of_proposed']:.0f} %" if drafts else "-",
+        " ".join(f"{share:.2f}" for share in each["acceptance_by_position"][:8]) or "-",
+        f"{each['identical']}/{each['compared']}" if each["compared"] else "-",
+        f"{each['decode_tok_s']:.1f}" if "decode_tok_s" in each else "withheld",
+        ratio("vs_plain"),
+        ratio("vs_llamacpp"),
+        f"{100 * each['draft_share_of_time']:.1f} %" if "draft_share_of_time" in each and drafts else "-",
+    )
