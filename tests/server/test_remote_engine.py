@@ -10,7 +10,7 @@ import pytest
 
 from toolkit.bench import bfcl
 from toolkit.bench.arms import grammar
-from toolkit.contracts import BeamParams, BeamResult, Completion, Done, Engine, Failed, Request
+from toolkit.contracts import BeamParams, BeamResult, Completion, Done, Engine, Failed, Grammar, Request, SamplingParams
 from toolkit.engine.engine import open_engine
 from toolkit.engine.remote.engine import SGLangEngine
 from toolkit.errors import UsageError
@@ -102,15 +102,13 @@ def test_what_the_servers_grammar_refuses_is_dropped_for_it_and_reported(remote:
         "additionalProperties": False,
     }  # fmt: skip
     prompt = 'JSON with a number and a day: {"n": 3, "day": "2024-05-17"}\nJSON with a number and a day: '
-    done = only_result(remote.generate([Request(prompt=prompt, grammar=_schema(schema))]))
+    done = only_result(remote.generate([Request(prompt=prompt, grammar=Grammar("json_schema", json.dumps(schema)))]))
     assert isinstance(done, Completion)
     assert json.loads(done.text).keys() == {"n", "day"}
     assert done.partial == ("multipleOf at /properties/n", "maxLength at /properties/day")
 
 
 def test_samples_are_drawn_together_and_end_apart(remote: SGLangEngine) -> None:
-    from toolkit.contracts import SamplingParams
-
     params = SamplingParams(n=3, temperature=1.0, top_p=0.9, max_tokens=6)
     done = [
         event.result
@@ -120,7 +118,7 @@ def test_samples_are_drawn_together_and_end_apart(remote: SGLangEngine) -> None:
     assert len(done) == 3 and all(len(one.token_ids) <= 6 for one in done if isinstance(one, Completion))
 
 
-def test_ids_that_would_kill_the_server_are_refused_here(remote: SGLangEngine, sglang_server: Server) -> None:
+def test_ids_that_would_kill_the_server_are_refused_here(remote: SGLangEngine) -> None:
     for send in (
         lambda: remote.complete([999_999]),
         lambda: remote.complete("x", logprobs=99_999),
@@ -128,10 +126,4 @@ def test_ids_that_would_kill_the_server_are_refused_here(remote: SGLangEngine, s
     ):  # type: ignore[list-item]
         with pytest.raises(UsageError):
             send()
-    sglang_server.check()
-
-
-def _schema(schema: object):  # type: ignore[no-untyped-def]
-    from toolkit.grammar.types import grammar_of
-
-    return grammar_of(schema)
+    assert remote.complete("x", max_tokens=1).token_ids

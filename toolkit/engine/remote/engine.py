@@ -6,7 +6,6 @@ the servers, a thread a request. What a server cannot do as asked is refused by 
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from toolkit.contracts import Capabilities, Done, Event, Failed, Json, Prompt, Request, Tokenizer, require
-from toolkit.engine.admission import Limits, admit, checked_ids, prompt_ids
+from toolkit.engine.admission import admit, checked_ids, prompt_ids
 from toolkit.engine.front import Front
 from toolkit.engine.harvest import Harvest
 from toolkit.engine.intake import Intake, Sink
@@ -26,18 +25,16 @@ from toolkit.engine.loops.beam import beam
 from toolkit.engine.remote import rows
 from toolkit.engine.remote.connection import Connection
 from toolkit.engine.remote.fleet import Fleet, Server
-from toolkit.engine.remote.probe import Facts, Identity, caveats, identify, read_facts, server_info
+from toolkit.engine.remote.opened import open_servers
+from toolkit.engine.remote.probe import Facts, server_info
 from toolkit.engine.remote.relax import constraint
 from toolkit.engine.remote.reply import batch, output_ids, scores
-from toolkit.engine.remote.rounds import LINES, Clock, Cost, Rounds
+from toolkit.engine.remote.rounds import Clock, Cost, Rounds
 from toolkit.engine.remote.sampling import refuse
 from toolkit.engine.remote.texts import Text
 from toolkit.engine.sequence import Sequence as Line
 from toolkit.engine.worker import Worker
-from toolkit.errors import CancelledError, ContextError, EngineError, ToolkitError, UnsupportedError, UsageError
-from toolkit.model.fingerprint import fingerprint
-from toolkit.model.store import show
-from toolkit.text.tokenizer import load_tokenizer
+from toolkit.errors import CancelledError, ContextError, EngineError, ToolkitError, UnsupportedError
 
 IN_FLIGHT = 256  # requests taken from a stream before the first of them ends
 TEXTS = 64  # threads that wait for a server's text
@@ -85,31 +82,10 @@ class SGLangEngine(Front):
             raise
 
     def _open(self, connections: Sequence[Connection], tokenizer: Tokenizer | str | Path | None, patience_s: float) -> None:
-        facts = [read_facts(each) for each in connections]
-        self.facts: Facts = facts[0]
-        self.tokenizer: Tokenizer = _tokenizer(self.facts, tokenizer)
-        first = identify(connections[0], self.tokenizer)
-        self._notes = list(caveats(self.facts, first))
-        for connection, each in zip(connections[1:], facts[1:], strict=True):
-            other = identify(connection, self.tokenizer)
-            first.check(other, connection.url)
-            self._notes += caveats(each, other)
-        self._facts = facts
-        context = min(each.context for each in facts)
-        self._limits = Limits(context, LINES, context + 1)
-        self._capabilities = Capabilities(
-            engine="sglang",
-            model=self.facts.served or self.facts.model,
-            fingerprint=_fingerprint(self.facts, self.tokenizer, first),
-            context=context,
-            vocab_size=self.tokenizer.vocab_size,
-            grammars=("json_schema", "regex", "lark", "choices"),
-            beam=True,
-            score=True,
-            drafters=(self.facts.speculative.lower() or "none",),
-        )
-        same = partial(_same, first, self.tokenizer)
-        self._fleet = Fleet(connections, same, patience_s=patience_s)
+        self._opened = open_servers(connections, tokenizer)
+        self.tokenizer: Tokenizer = self._opened.tokenizer
+        self._limits, self._capabilities = self._opened.limits, self._opened.capabilities
+        self._fleet = Fleet(connections, self._opened.same, patience_s=patience_s)
         self._lanes = [self._lane(each) for each in self._fleet.servers]
         self._texts = ThreadPoolExecutor(TEXTS, thread_name_prefix="toolkit-text")
         self._jobs: dict[str, Job] = {}
@@ -130,7 +106,12 @@ class SGLangEngine(Front):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of this engine's scores must know, such as a server option that makes them another model's."""
-        return tuple(self._notes)
+        return self._opened.notes
+
+    @property
+    def facts(self) -> Facts:
+        """What the first server says about itself."""
+        return self._opened.facts[0]
 
     @property
     def kv_blocks_in_use(self) -> int:
@@ -238,7 +219,7 @@ class SGLangEngine(Front):
         lane.worker.submit(job)
 
     def _text(self, job: Job) -> Text:
-        for facts in self._facts:
+        for facts in self._opened.facts:
             refuse(job.request, facts)
         grammar = job.request.grammar
         return Text(job, self._fleet, None if grammar is None else constraint(grammar, self.facts.grammar_backend))
@@ -303,33 +284,3 @@ def _close(closed: threading.Event, fleet: Fleet, workers: Sequence[Worker], tex
     for each in workers:
         each.close()
     texts.shutdown(wait=True)
-
-
-def _same(first: Identity, tokenizer: Tokenizer, connection: Connection) -> None:
-    """Raise unless the server is still the one that the engine was opened on."""
-    first.check(identify(connection, tokenizer), connection.url)
-
-
-def _tokenizer(facts: Facts, given: Tokenizer | str | Path | None) -> Tokenizer:
-    """Of the folder or stored model given, else of the server's own path."""
-    if isinstance(given, Tokenizer):
-        return given
-    if given is not None:
-        folder = Path(given).expanduser()
-        return load_tokenizer(folder if folder.is_dir() else show(str(given)).folder)
-    for name in (facts.tokenizer, facts.model):
-        if name and (Path(name) / "tokenizer.json").is_file():
-            return load_tokenizer(Path(name))
-    raise UsageError(
-        f"the model of {facts.url} is {facts.model or 'unnamed'!r}, which cannot be read from here: its tokenizer is needed",
-        hint="give a folder with its tokenizer.json, or a stored model: tokenizer=, --tokenizer",
-    )
-
-
-def _fingerprint(facts: Facts, tokenizer: Tokenizer, identity: Identity) -> str:
-    """That of the model's folder where it can be read, else one of what the server says of itself."""
-    folder = Path(facts.model)
-    if facts.model and folder.is_dir() and any(folder.glob("*.safetensors")):
-        return fingerprint(folder)
-    said = (facts.model, facts.served, facts.weights, facts.dtype, tokenizer.fingerprint, identity.ids)
-    return "server:" + hashlib.sha256(repr(said).encode()).hexdigest()

@@ -1,0 +1,95 @@
+"""Opened: what an engine knows of its servers once it has asked each of them who it is.
+
+In: connections, a tokenizer or where to find it.   Out: `Opened`; EngineError where the servers are not one model.
+Knows nothing about: requests, threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolkit.contracts import Capabilities, Tokenizer
+from toolkit.engine.admission import Limits
+from toolkit.engine.remote.connection import Connection
+from toolkit.engine.remote.probe import Facts, Identity, caveats, identify, read_facts
+from toolkit.engine.remote.rounds import LINES
+from toolkit.errors import UsageError
+from toolkit.model.fingerprint import fingerprint
+from toolkit.model.store import show
+from toolkit.text.tokenizer import load_tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """`facts` are those of every server, `identity` that of the first; `notes` what a reader of scores must know."""
+
+    facts: tuple[Facts, ...]
+    tokenizer: Tokenizer
+    identity: Identity
+    notes: tuple[str, ...]
+
+    @property
+    def limits(self) -> Limits:
+        """The shortest context of all; a live line of a beam search is one block."""
+        context = min(each.context for each in self.facts)
+        return Limits(context, LINES, context + 1)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        first = self.facts[0]
+        return Capabilities(
+            engine="sglang",
+            model=first.served or first.model,
+            fingerprint=_fingerprint(first, self.tokenizer, self.identity),
+            context=self.limits.context,
+            vocab_size=self.tokenizer.vocab_size,
+            grammars=("json_schema", "regex", "lark", "choices"),
+            beam=True,
+            score=True,
+            drafters=(first.speculative.lower() or "none",),
+        )
+
+    def same(self, connection: Connection) -> None:
+        """Raise unless the server is still the one that the engine was opened on."""
+        self.identity.check(identify(connection, self.tokenizer), connection.url)
+
+
+def open_servers(connections: Sequence[Connection], tokenizer: Tokenizer | str | Path | None) -> Opened:
+    """Ask all servers. EngineError for one that cannot be reached, or is another model or vocabulary than the rest."""
+    facts = [read_facts(each) for each in connections]
+    found = _tokenizer(facts[0], tokenizer)
+    first = identify(connections[0], found)
+    notes = list(caveats(facts[0], first))
+    for connection, each in zip(connections[1:], facts[1:], strict=True):
+        other = identify(connection, found)
+        first.check(other, connection.url)
+        notes += caveats(each, other)
+    return Opened(tuple(facts), found, first, tuple(notes))
+
+
+def _tokenizer(facts: Facts, given: Tokenizer | str | Path | None) -> Tokenizer:
+    """Of the folder or stored model given, else of the server's own path."""
+    if isinstance(given, Tokenizer):
+        return given
+    if given is not None:
+        folder = Path(given).expanduser()
+        return load_tokenizer(folder if folder.is_dir() else show(str(given)).folder)
+    for name in (facts.tokenizer, facts.model):
+        if name and (Path(name) / "tokenizer.json").is_file():
+            return load_tokenizer(Path(name))
+    raise UsageError(
+        f"the model of {facts.url} is {facts.model or 'unnamed'!r}, which cannot be read from here: its tokenizer is needed",
+        hint="give a folder with its tokenizer.json, or a stored model: tokenizer=, --tokenizer",
+    )
+
+
+def _fingerprint(facts: Facts, tokenizer: Tokenizer, identity: Identity) -> str:
+    """That of the model's folder where it can be read, else one of what the server says of itself."""
+    folder = Path(facts.model)
+    if facts.model and folder.is_dir() and any(folder.glob("*.safetensors")):
+        return fingerprint(folder)
+    said = (facts.model, facts.served, facts.weights, facts.dtype, tokenizer.fingerprint, identity.ids)
+    return "server:" + hashlib.sha256(repr(said).encode()).hexdigest()
