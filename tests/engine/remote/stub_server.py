@@ -238,9 +238,11 @@ class Listening(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def listening(stub: Stub, port: int = 0) -> Iterator[Listening]:
-    """The stub on a port of this machine for as long as the block runs."""
+def listening(stub: Stub, port: int = 0, wrap: Callable[[Any], Any] | None = None) -> Iterator[Listening]:
+    """The stub on a port of this machine for as long as the block runs; `wrap` makes its socket another kind."""
     server = Listening(stub, port)
+    if wrap is not None:
+        server.socket = wrap(server.socket)
     stub.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -282,6 +286,43 @@ def test_closing_ends_what_runs_and_what_comes(stub: Stub) -> None:
     with pytest.raises(EngineError, match="closed"):
         list(engine.generate(beams(1)))
     engine.close()
+
+
+def test_closing_does_not_wait_for_a_server_that_hangs(stub: Stub) -> None:
+    engine = SGLangEngine(stub.url, tokenizer=stub.tokenizer)
+    stub.faults += [hung(60), hung(60)]
+    heard: list[Any] = []
+    requests = [*beams(1), Request(prompt="x", id="text", sampling=SamplingParams(max_tokens=3))]
+    reader = threading.Thread(target=lambda: heard.extend(engine.generate(requests)))
+    reader.start()
+    while len(stub.faults) > 0:
+        time.sleep(0.01)
+    engine.close()
+    reader.join(20)
+    assert not reader.is_alive()
+    assert len(heard) == 2 and all(isinstance(event, Failed) for event in heard)
+
+
+def test_a_server_with_its_own_certificate_is_trusted_only_when_told_so(stub: Stub, tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs the openssl command to make a certificate")
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    made = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate), "-days", "1"]
+    subprocess.run(
+        [openssl, *made, "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with listening(stub, wrap=lambda each: context.wrap_socket(each, server_side=True)) as server:
+        url = f"https://localhost:{server.server_port}"
+        with pytest.raises(EngineError, match="cannot be reached"):
+            SGLangEngine(url, tokenizer=stub.tokenizer)
+        for verify in (False, str(certificate)):
+            with SGLangEngine(url, tokenizer=stub.tokenizer, verify=verify) as engine:
+                assert engine.beam("x", grammar=LETTERS, width=2).valid
+    with pytest.raises(UsageError, match="certificates"):
+        SGLangEngine(url, verify=str(key.with_name("none.pem")))
 
 
 def test_a_router_of_an_older_version_is_asked_under_the_older_paths(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,13 @@ Source: SGLang 0.5.23 `entrypoints/http_server.py` (statuses, error bodies, serv
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import httpx
 
@@ -48,6 +50,7 @@ class Connection:
     ) -> None:
         self.url = checked_url(url)
         self.timeout_s = timeout_s
+        self._sockets: WeakSet[Any] = WeakSet()
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
             self._client = httpx.Client(
@@ -88,8 +91,16 @@ class Connection:
         raise FailedRequestError(f"the stream of {self.url} broke off before its end")
 
     def close(self) -> None:
-        """Close every connection, those in use included."""
+        """Close every connection; a thread that waits for a reply wakes up with an error."""
+        for each in list(self._sockets):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
         self._client.close()
+
+    def _noted(self, event: str, info: Mapping[str, Any]) -> None:
+        """Keep hold of the sockets that httpx opens: closing its pool does not wake up who reads."""
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            self._sockets.add(info["return_value"].get_extra_info("socket"))
 
     def _exchange(self, method: str, path: str, body: Mapping[str, Json] | None, timeout_s: float | None) -> Json:
         deadline = time.monotonic() + (timeout_s or self.timeout_s)
@@ -104,7 +115,9 @@ class Connection:
         content = None if body is None else json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
         headers = None if body is None else {"Content-Type": "application/json"}
         try:
-            with self._client.stream(method, path, content=content, headers=headers, timeout=timeout) as response:
+            with self._client.stream(
+                method, path, content=content, headers=headers, timeout=timeout, extensions={"trace": self._noted}
+            ) as response:
                 if response.status_code != 200:
                     said = _body(response, time.monotonic() + CONNECT_S, self.url)
                     raise self._refusal(response.status_code, _lenient(said))
