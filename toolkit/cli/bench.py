@@ -287,6 +287,16 @@ def formats(model: str, text: Path | None, as_json: bool) -> int:
     return _verdict(result, as_json)
 
 
+@bench.command(short_help="Tool-call parsers against SGLang's, on random partitions.")
+@click.option("--partitions", type=click.IntRange(1), default=300, show_default=True, help="A format and size of pieces.")
+@json_option
+def tools(partitions: int, as_json: bool) -> int:
+    """Two calls a format, cut at random: what each parser makes of them; exit code 1 if one of this toolkit's is wrong."""
+    from toolkit.bench.tools import run
+
+    return _verdict(run(partitions=partitions, console=console()), as_json)
+
+
 @contextmanager
 def _no_verdict() -> Iterator[None]:
     """Data or a model that cannot be read was named by an option: exit code 2, not the 1 of a verdict."""
