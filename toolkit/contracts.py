@@ -23,6 +23,7 @@ Prompt: TypeAlias = "str | Sequence[int] | Sequence[Message]"  # raw text as it 
 Mask: TypeAlias = "npt.NDArray[np.int32]"  # [B, ceil(V/32)], bit 1 = allowed
 FinishReason = Literal["stop", "length", "grammar", "cancelled"]
 GrammarKind = Literal["json_schema", "regex", "lark", "choices"]
+WatchKind = Literal["json", "tools", "code"]
 
 
 def require(ok: bool, what: str, value: object, allowed: str) -> None:
@@ -147,8 +148,43 @@ class Grammar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """What a text has to be, whether or not a grammar makes it so: it is read while it comes and judged again at its end.
+
+    json: one JSON value, of `schema` (JSON text) where given. tools: a turn in a tool format, `tools` the offered functions as
+    JSON text (a list), `choice`, `parallel` and `reasoning` as in `tool_stream`. code: Python that parses; where the text has a fence of
+    three backticks, what stands in the first one.
+    """
+
+    kind: WatchKind
+    schema: str | None = None
+    format: str = ""
+    tools: str = ""
+    choice: str = "auto"
+    parallel: int = 64
+    reasoning: Literal["tags", "open", "off"] = "tags"
+    language: Literal["python"] = "python"
+
+    def __post_init__(self) -> None:
+        require(self.kind in get_args(WatchKind), "watch kind", self.kind, ", ".join(get_args(WatchKind)))
+        require(self.schema is None or isinstance(self.schema, str), "watch schema", self.schema, "JSON text or None")
+        require(self.schema is None or self.kind == "json", "watch schema", self.schema, "None unless kind is json")
+        for name in ("format", "tools"):
+            value = getattr(self, name)
+            require(isinstance(value, str), f"watch {name}", value, "text")
+            require(bool(value) == (self.kind == "tools"), f"watch {name}", value, "given exactly where kind is tools")
+        require(isinstance(self.choice, str), "watch choice", self.choice, "auto, required, none or the name of a tool")
+        require(_is_count(self.parallel, 1), "watch parallel", self.parallel, "an integer >= 1")
+        require(self.reasoning in ("tags", "open", "off"), "watch reasoning", self.reasoning, "tags, open or off")
+        require(self.language == "python", "watch language", self.language, "python")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One unit of work: sampled text (`beam` None) or a beam search (`sampling` then only contributes nothing)."""
+    """One unit of work: sampled text (`beam` None) or a beam search (`sampling` then only contributes nothing).
+
+    The text of a json_schema grammar is watched by itself: a mask proves nothing once what verifies drafts is at fault.
+    """
 
     prompt: Prompt
     id: str = ""  # "" = the engine gives one
@@ -157,6 +193,7 @@ class Request:
     grammar: Grammar | None = None
     speculate: bool = True  # False decodes without the engine's drafter
     trace: bool = False  # keep what every pass verified (Completion.trace)
+    watch: Watch | None = None
 
     def __post_init__(self) -> None:
         is_prompt = isinstance(self.prompt, Sequence) and not isinstance(self.prompt, bytes | bytearray | memoryview)
@@ -165,6 +202,7 @@ class Request:
         require(isinstance(self.sampling, SamplingParams), "sampling", self.sampling, "SamplingParams")
         require(self.beam is None or isinstance(self.beam, BeamParams), "beam", self.beam, "None or BeamParams")
         require(self.grammar is None or isinstance(self.grammar, Grammar), "grammar", self.grammar, "None or a Grammar")
+        require(self.watch is None or isinstance(self.watch, Watch), "watch", self.watch, "None or a Watch")
         for name in ("speculate", "trace"):
             require(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
 
@@ -184,7 +222,7 @@ class Usage:
     """What a request has cost so far, all of its samples together.
 
     Rows are token rows sent through the model, passes are forward passes it took part in. The books of sampled text balance:
-    output_tokens = steps + accepted + appended - trimmed (summed over all samples of the request).
+    output_tokens = steps + accepted + appended - trimmed - discarded (summed over all samples of the request).
     """
 
     input_tokens: int = 0
@@ -201,6 +239,8 @@ class Usage:
     proposed_by_position: tuple[int, ...] = ()  # passes whose draft reached so far: entry 0 is the first token after the root
     accepted_by_position: tuple[int, ...] = ()
     trimmed: int = 0  # steps that gave no token of their own: the text ended before it
+    discarded: int = 0  # tokens that a recovery took back: plain decoding would not have written them
+    rechecked: int = 0  # tokens that recoveries and audits read again
     draft_s: float = 0.0  # seconds inside the drafter
     kv_blocks_peak: int = 0
     kv_blocks_shared: int = 0  # at the peak: blocks referenced by more than one sequence or also by the prefix cache
@@ -232,27 +272,6 @@ class PassTrace:
     emitted: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Completion:
-    """One finished sample. `text` stops before stop strings.
-
-    `token_ids` holds every generated token, a chosen end token included. finish_reason "grammar" means that nothing could
-    follow: the end token was then not decoded. `partial` lists what the grammar could not enforce and a validator decided.
-    """
-
-    text: str
-    token_ids: tuple[int, ...]
-    finish_reason: FinishReason
-    matched_stop: str | int | None = None
-    logprobs: tuple[TokenLogprob, ...] = ()
-    seed: int | None = None
-    notes: tuple[str, ...] = ()  # what the caller should know, such as speculation that was switched off
-    trace: tuple[PassTrace, ...] = ()  # one entry a pass, only where the request asked for it
-    usage: Usage = field(default_factory=Usage)
-    timing: Timing = field(default_factory=Timing)
-    partial: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Violation:
     """Why a value is not valid: where (JSON pointer, "" = the root), which keyword, what was expected, what was found."""
@@ -274,6 +293,86 @@ class Report:
     @property
     def valid(self) -> bool:
         return not self.violations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """Speculated text that was found to be wrong. `position` counts tokens, `offset` bytes of the generated text: where the text first
+    parts from plain decoding; where it does not, or cannot be compared, where the fault was noticed.
+
+    kind "speculation": plain decoding gives another text, and that is what the result holds. "model": it gives the same, the fault is
+    the model's own. "unclear": the drafts were drawn, so that plain decoding need not give the same; the model may have meant it.
+    """
+
+    kind: Literal["speculation", "model", "unclear"]
+    found_by: Literal["parser", "validator", "audit"]
+    drafter: str
+    position: int
+    offset: int
+    tokens: tuple[int, ...]  # of the pass in which it was noticed
+    why: str
+    streamed: bool = False  # wrong text had been told already and could not be taken back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """Speculated text that the target has read again without speculation. "not checkable" is no pass.
+
+    method "argmax": every token is the likeliest up to `ties` (nats). "seed": plain decoding with the same random numbers draws the
+    same tokens. "likelihood": no test against the model's distribution is failed; `log_evidence` is the natural logarithm of the
+    evidence against it, and exceeds log(1 / alarm) with a probability of at most `alarm` where nothing is wrong.
+    """
+
+    verdict: Literal["pass", "fail", "not checkable"]
+    method: Literal["argmax", "seed", "likelihood", "none"]
+    tokens: int = 0
+    ties: float = 0.0
+    log_evidence: float = 0.0
+    alarm: float = 0.0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try at a valid text. `policy` "" is the first; `error` says why a try gave nothing."""
+
+    policy: str
+    text: str = ""
+    finish_reason: FinishReason | None = None
+    valid: bool | None = None
+    violations: tuple[Violation, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """One finished sample. `text` stops before stop strings.
+
+    `valid` is None where there was nothing to judge the text by, else what the validator says of it at its end, from scratch;
+    `value` is then the parsed value (tools: content, reasoning and calls). A text that was cut off has the violation "max_tokens".
+    `token_ids` holds every generated token, a chosen end token included. finish_reason "grammar" means that nothing could
+    follow: the end token was then not decoded. `partial` lists what the grammar could not enforce and a validator decided.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    matched_stop: str | int | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
+    seed: int | None = None
+    notes: tuple[str, ...] = ()  # what the caller should know, such as speculation that was switched off
+    trace: tuple[PassTrace, ...] = ()  # one entry a pass, only where the request asked for it
+    usage: Usage = field(default_factory=Usage)
+    timing: Timing = field(default_factory=Timing)
+    partial: tuple[str, ...] = ()
+    value: Json = None
+    valid: bool | None = None
+    violations: tuple[Violation, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    audit: Audit | None = None  # None = not chosen for one
+    attempts: tuple[Attempt, ...] = ()  # every try of `guarded`, the one that is returned among them
 
 
 @dataclass(frozen=True, slots=True)

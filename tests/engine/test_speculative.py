@@ -69,8 +69,10 @@ def same(one: Completion, two: Completion) -> bool:
     for a, b in zip(one.logprobs, two.logprobs, strict=True):
         assert a.token_id == b.token_id and a.logprob == pytest.approx(b.logprob, abs=1e-4)
         assert [i for i, _ in a.asked] == [i for i, _ in b.asked]
+    assert all(incident.kind == "model" for each in (one, two) for incident in each.incidents)
     left, right = (
-        replace(each, usage=type(each.usage)(), timing=type(each.timing)(), logprobs=(), trace=()) for each in (one, two)
+        replace(each, usage=type(each.usage)(), timing=type(each.timing)(), logprobs=(), trace=(), incidents=())
+        for each in (one, two)
     )
     return left == right
 

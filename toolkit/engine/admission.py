@@ -57,8 +57,11 @@ def checked_ids(ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
     return list(ids)
 
 
-def admit(request: Request, tokenizer: Tokenizer, limits: Limits, *, spare: int = 0) -> Admitted:
-    """Check a generation or beam request; see the module for what is raised. Each line may hold `spare` tokens beside its text."""
+def admit(request: Request, tokenizer: Tokenizer, limits: Limits, *, spare: int = 0, apart: bool = False) -> Admitted:
+    """Check a generation or beam request; see the module for what is raised. Each line may hold `spare` tokens beside its text.
+
+    apart: lines may come to hold the prompt each on its own.
+    """
     sampling = request.sampling
     if request.beam is None:
         for name, ids in (
@@ -75,6 +78,11 @@ def admit(request: Request, tokenizer: Tokenizer, limits: Limits, *, spare: int 
             f"request {request.id!r} has both beam and sampling parameters: a beam search draws nothing",
             hint="set max_tokens and the rest in BeamParams, or leave beam out",
         )
+    if request.beam is not None and request.watch is not None:
+        raise UnsupportedError(
+            f"request {request.id!r} has both beam and watch: a beam search is not read while it is decoded",
+            hint="give it a grammar: its hypotheses are validated by that",
+        )
     prompt = prompt_ids(request.prompt, tokenizer)
     room = limits.context - len(prompt)
     if room < 1:
@@ -84,7 +92,10 @@ def admit(request: Request, tokenizer: Tokenizer, limits: Limits, *, spare: int 
         )
     max_tokens = min(request.beam.max_tokens if request.beam else sampling.max_tokens, room)
     lines = request.beam.width if request.beam else sampling.n
-    reserve = reserve_blocks(len(prompt), [max_tokens + spare] * lines, limits)
+    if apart:
+        reserve = reserve_blocks(0, [len(prompt) + max_tokens + spare] * lines, limits)
+    else:
+        reserve = reserve_blocks(len(prompt), [max_tokens + spare] * lines, limits)
     grammar = compile_grammar(request.grammar, tokenizer) if request.grammar is not None else None
     return Admitted(prompt, grammar, max_tokens, reserve)
 

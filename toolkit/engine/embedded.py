@@ -20,6 +20,8 @@ import torch
 from toolkit.contracts import Capabilities, Done, Event, Failed, Prompt, Request, require
 from toolkit.draft.contract import DRAFTERS, Source
 from toolkit.engine.admission import Limits, admit, checked_ids, prompt_ids, reserve_blocks
+from toolkit.engine.audit import FLOAT_TIES
+from toolkit.engine.breaker import Breaker
 from toolkit.engine.calibrate import calibrate
 from toolkit.engine.forward import Forward
 from toolkit.engine.front import Front
@@ -29,10 +31,14 @@ from toolkit.engine.load import load
 from toolkit.engine.loops.beam import beam
 from toolkit.engine.loops.plain import plain
 from toolkit.engine.loops.score import Scores, score
+from toolkit.engine.loops.speculative import Line as Speculated
 from toolkit.engine.loops.speculative import speculative
+from toolkit.engine.metrics import Metrics
+from toolkit.engine.oversight import Oversight
 from toolkit.engine.plan import Plan
 from toolkit.engine.scheduler import Scheduler
 from toolkit.engine.sequence import Sequence as Line
+from toolkit.engine.watch import Checks
 from toolkit.engine.worker import Worker
 from toolkit.errors import ContextError, ToolkitError, UnsupportedError, UsageError
 from toolkit.kv.view import WIDE
@@ -53,6 +59,8 @@ class EmbeddedEngine(Front):
     the model, torch otherwise. dtype is that of torch; int8 is packed from float32.
     drafter: a row of toolkit.draft.contract.DRAFTERS guesses ahead of sampled text (never of beams); outputs stay the same. draft:
     "tokens" (how far), "nodes" (how many in a tree), both left to measurement where not given, and the drafter's own options.
+    audit: the share of speculated texts that the target reads again before their result is given; breaker: when speculation is put on
+    hold (None: at the third fault among the last 1,000 speculated texts). `engine.breaker` and `engine.metrics` tell.
     threads sets torch's thread count, which is one for the whole process (None leaves it alone).
     """
 
@@ -62,6 +70,8 @@ class EmbeddedEngine(Front):
         *,
         drafter: str = "none",
         draft: Mapping[str, Any] | None = None,
+        audit: float = 0.0,
+        breaker: Breaker | None = None,
         device: str = "cpu",
         dtype: str = "float32",
         format: str = "auto",  # noqa: A002 - the word users know
@@ -72,6 +82,9 @@ class EmbeddedEngine(Front):
         threads: int | None = None,
     ) -> None:
         plan = Plan.of(drafter, draft or {})
+        ok = isinstance(audit, int | float) and not isinstance(audit, bool) and 0.0 <= audit <= 1.0
+        require(ok, "audit", audit, "a share from 0 to 1")
+        require(breaker is None or isinstance(breaker, Breaker), "breaker", breaker, "None or a Breaker")
         require(dtype in DTYPES, "dtype", dtype, ", ".join(DTYPES))
         for name, value, least in (
             ("kv_blocks", kv_blocks, 1),
@@ -97,6 +110,10 @@ class EmbeddedEngine(Front):
         )
         costs = calibrate(self._forward, batch_rows=batch_rows) if self._source is not None else None
         self._pace = plan.pace(costs) if costs is not None else None
+        ties = 0.0 if isinstance(decoder, NativeDecoder) else FLOAT_TIES
+        self._oversight = Oversight(share=float(audit), ties=ties, breaker=breaker or Breaker())
+        self.metrics = Metrics(self._oversight.breaker)
+        self._line = Speculated  # what one sample's speculation is
         self._limits = Limits(decoder.config.context, kv_blocks, block_size)
         self._capabilities = Capabilities(
             engine="embedded",
@@ -128,6 +145,11 @@ class EmbeddedEngine(Front):
     def parts(self) -> tuple[Decoder | NativeDecoder, Source | None]:
         """What computes and who guesses for it, for those who count what they cost; only the engine's thread may run them."""
         return self._forward.decoder, self._source
+
+    @property
+    def breaker(self) -> Breaker:
+        """What puts speculation on hold; `reset(reason)` lets it go on."""
+        return self._oversight.breaker
 
     @property
     def kv_blocks_in_use(self) -> int:
@@ -220,25 +242,32 @@ class EmbeddedEngine(Front):
         if request.id in left or request.id in self._jobs:
             raise UsageError(f"request id {request.id!r} is in use", hint="ids of requests in flight are distinct")
         left[request.id] = 1 if request.beam else request.sampling.n
+        tell = self.metrics.heard(tell, left[request.id])
         try:
-            loop, spare = self._loop(request)
-            admitted = admit(request, self.tokenizer, self._limits, spare=spare)
+            loop, spare, note = self._loop(request)
+            checks = Checks.of(request) if request.beam is None else None
+            admitted = admit(request, self.tokenizer, self._limits, spare=spare, apart=spare > 0)
         except ToolkitError as error:
             tell(Failed(request.id, error))
             return
-        job = Job(request, admitted.prompt, self.tokenizer, admitted.grammar, admitted.max_tokens, admitted.reserve, loop, tell)
+        job = Job(
+            request, admitted.prompt, self.tokenizer, admitted.grammar, admitted.max_tokens, admitted.reserve, loop, tell,
+            checks, note,
+        )  # fmt: skip
         if self._jobs.setdefault(request.id, job) is not job:
             raise UsageError(f"request id {request.id!r} is in use", hint="ids of requests in flight are distinct")
         self._worker.submit(job)
 
-    def _loop(self, request: Request) -> tuple[Callable[[Job, Line], Loop], int]:
-        """The loop that decodes a request, and the cache slots that its drafts may take beside its text."""
+    def _loop(self, request: Request) -> tuple[Callable[[Job, Line], Loop], int, tuple[str, ...]]:
+        """The loop that decodes a request, the cache slots that its drafts may take beside its text, what to tell the caller."""
         if request.beam is not None:
-            return _beam, 0
-        source, pace = self._source, self._pace
+            return _beam, 0, ()
+        source, pace, oversight, line = self._source, self._pace, self._oversight, self._line
         if source is None or pace is None or not request.speculate:
-            return plain, 0
-        return lambda job, root: speculative(job, root, source, pace), pace.widest
+            return plain, 0, ()
+        if oversight.breaker.is_held:
+            return plain, 0, (f"decoded without speculation, which is on hold: {oversight.breaker.reason}",)
+        return lambda job, root: speculative(job, root, source, pace, oversight, line), pace.widest, ()
 
     def _count(self, event: Event, left: dict[str, int]) -> None:
         """Note what an event ends."""

@@ -81,7 +81,7 @@ class Forward:
 
     def find_prefix(self, sequence: Sequence) -> int:
         """Let a sequence that has nothing computed start from cached blocks; returns the tokens found."""
-        if self.prefix_enabled and sequence.table.length == 0:
+        if self.prefix_enabled and sequence.table.length == 0 and not sequence.is_wary:
             sequence.table.adopt(self.prefix.match(sequence.tokens))
         return sequence.table.length
 
@@ -89,6 +89,10 @@ class Forward:
         """Remember the full blocks that are computed so far."""
         if self.prefix_enabled:
             self.prefix.insert(sequence.tokens[: sequence.computed], sequence.table.blocks)
+
+    def forget_prefixes(self) -> None:
+        """Empty the prefix cache; what running sequences hold of it stays theirs."""
+        self.prefix.clear()
 
     def __call__(self, feeds: Many[Feed]) -> list[Tensor]:
         """Run one pass; afterwards the fed tokens are part of their sequences' caches. A pass that fails leaves them pending."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from toolkit.contracts import CompiledGrammar, Event, Request, Timing, Tokenizer, Usage
 from toolkit.draft.tree import EMPTY, DraftTree
 from toolkit.engine.sequence import Move, Sequence
+from toolkit.engine.watch import Checks
 from toolkit.kv.table import BlockTable
 
 
@@ -56,6 +57,8 @@ class Books:
     accepted: list[int] = field(default_factory=list)
     nodes: int = 0
     trimmed: int = 0
+    discarded: int = 0
+    rechecked: int = 0
     draft_s: float = 0.0
 
     def count_step(self, tree: DraftTree, accepted: int, emitted: int) -> None:
@@ -83,6 +86,9 @@ class Job:
     reserve: int
     loop: Callable[[Job, Sequence], Loop]
     sink: Callable[[Any], None]  # where events (and the scores of a score loop) go
+    checks: Checks | None = None  # what its texts are judged by
+    notes: tuple[str, ...] = ()  # of every result
+    is_tainted: bool = False  # speculation was caught: the keys and values that it left behind are not to be used again
     submitted: float = field(default_factory=time.perf_counter)
     started: float = 0.0
     first_token: float = 0.0
@@ -153,6 +159,8 @@ class Job:
             proposed_by_position=tuple(books.proposed),
             accepted_by_position=tuple(books.accepted),
             trimmed=books.trimmed,
+            discarded=books.discarded,
+            rechecked=books.rechecked,
             draft_s=books.draft_s,
             kv_blocks_peak=books.blocks_peak,
             kv_blocks_shared=books.blocks_shared,

@@ -172,6 +172,8 @@ class Scheduler:
             with torch.inference_mode():
                 each.asks = how(each)
             each.answers = [[] for _ in each.asks]
+            if each.job.is_tainted:
+                self.forward.forget_prefixes()
             each.job.flush()
         except StopIteration:
             self._end(each, None)
@@ -194,7 +196,9 @@ class Scheduler:
         if each.loop is not None:
             each.loop.close()
         self.running.remove(each)
-        if error is None and each.job.request.beam is None:
+        if each.job.is_tainted:
+            self.forward.forget_prefixes()
+        elif error is None and each.job.request.beam is None:
             for sequence in each.job.sequences:  # a next turn of the conversation starts from here
                 self.forward.keep_prefix(sequence)
         each.job.drop_all()

@@ -4,7 +4,7 @@
     table    [ computed ................ ] pending ........      pending tokens have no keys and values yet
     or       [ computed ........................ ][ nodes ]      a draft tree hangs there from the pass that computed it to `settle`
 
-Verbs: fork, advance, rollback, settle, check. Laws: a fork never writes into its parent; advance then rollback is the identity.
+Verbs: fork, advance, rollback, restart, settle, check. Laws: a fork never writes into its parent; advance then rollback is the identity.
 Knows nothing about: the model, samplers, schedules.
 """
 
@@ -31,6 +31,7 @@ class Sequence:
         self.table = table
         self.matcher = matcher
         self.nodes = 0  # of a draft tree, at the end of the table
+        self.is_wary = False  # computes everything itself: nothing is taken out of a prefix cache
         self._move = move
 
     @property
@@ -80,6 +81,13 @@ class Sequence:
         if self.table.length > len(self.tokens):
             self.table.truncate(len(self.tokens))
 
+    def restart(self, matcher: Matcher | None) -> None:
+        """Back to the prompt, with a fresh matcher, no key and value of it kept or found in a cache: nothing old is trusted."""
+        del self.tokens[self.prompt_length :]
+        self.release()
+        self.matcher = matcher
+        self.is_wary = True
+
     def settle(self, path: Tokens[int]) -> None:
         """Keep the nodes `path` (root first) of the tree that hangs here, in order, as if they had been computed as a chain.
 
@@ -107,7 +115,7 @@ class Sequence:
         return twin
 
     def release(self) -> None:
-        """Give the blocks back; the sequence must not be used afterwards."""
+        """Give the blocks back."""
         self.nodes = 0
         self.table.release()
 

@@ -78,6 +78,13 @@ class PrefixCache:
                 freed += self._forget(number)
         return freed
 
+    def clear(self) -> None:
+        """Let go of every block."""
+        for entry in self._entries.values():
+            self.pool.release(entry.block)
+        self._entries.clear()
+        self._by_key.clear()
+
     def _forget(self, number: int) -> int:
         """Drop an entry and all that follows it (unreachable without it); returns the blocks that became free."""
         entry = self._entries.pop(number)

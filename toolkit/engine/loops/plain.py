@@ -15,11 +15,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toolkit.contracts import Completion, Delta, Done, FinishReason, PassTrace, SamplingParams, TokenLogprob
+from toolkit.contracts import (
+    Audit,
+    Completion,
+    Delta,
+    Done,
+    FinishReason,
+    Incident,
+    PassTrace,
+    SamplingParams,
+    TokenLogprob,
+)
 from toolkit.draft.tree import EMPTY, DraftTree
 from toolkit.engine.job import Ask, Job, Loop
 from toolkit.engine.loops.walk import Walk
 from toolkit.engine.sequence import Sequence
+from toolkit.engine.watch import judged
 from toolkit.errors import CancelledError, EngineError
 from toolkit.grammar.mask import allocate, unpack
 from toolkit.sample.accept import choose
@@ -67,9 +78,14 @@ class Sample:
         self.matched: str | int | None = None
         self.notes: list[str] = []
         self.trace: list[PassTrace] = []
+        self.incidents: list[Incident] = []
+        self.audit: Audit | None = None
+        self.is_silent = False  # what was told is not the text that there is: nothing more is told before the end
         self.done = False  # later than `reason` where forced tokens still want their log-probabilities
         self._stream = TextStream(job.tokenizer, self.params.stop)
         self._texts: list[str] = []  # what every token made safe to show
+        self._rest = ""  # what the end of the text set free
+        self._result: Completion | None = None
         self._random = generator(seed, index)
         self._told = 0  # tokens that events have reported
         self._unscored: list[int] = []  # forced tokens whose log-probabilities come with the next pass
@@ -89,6 +105,12 @@ class Sample:
         return self.job.max_tokens - len(self.ids)
 
     def take(self, rows: Tensor, tree: DraftTree = EMPTY) -> Walk:
+        """`walk`, then tell of it."""
+        walk = self.walk(rows, tree)
+        self.report()
+        return walk
+
+    def walk(self, rows: Tensor, tree: DraftTree = EMPTY) -> Walk:
         """rows [1 + forced + N, V]: log-probabilities of the forced tokens, the logits of the next token, those of the nodes.
 
         Walks down the tree as far as drawn tokens are in it, one token at a time, so that whatever a token changes or ends -
@@ -100,20 +122,31 @@ class Sample:
         walk = Walk(tree, rows)
         if not self._ended():
             self._go(walk)
-        if self._ended() and not self._unscored:
+        return walk
+
+    @property
+    def is_over(self) -> bool:
+        """Ended, and nothing wants its log-probability."""
+        return self._ended() and not self._unscored
+
+    def report(self) -> None:
+        """Tell what is new."""
+        if self.is_over:
             self._finish()
         else:
             self._tell()
-        return walk
 
     def _go(self, walk: Walk) -> None:
         before = len(self.ids)
         while not self._ended() and (row := walk.row) is not None:
             self._step(walk, row)
         emitted = self.ids[before:]
-        self.job.books.count_step(walk.tree, len(walk.taken), len(emitted))
+        self._count(walk, len(emitted))
         if self.job.request.trace:
             self.trace.append(PassTrace(walk.tree.tokens, walk.tree.parent, tuple(walk.taken), tuple(emitted)))
+
+    def _count(self, walk: Walk, emitted: int) -> None:
+        self.job.books.count_step(walk.tree, len(walk.taken), emitted)
 
     def _step(self, walk: Walk, logits: Tensor) -> None:
         """Draw one token from the logits of the walk's place and append it with what it forces."""
@@ -121,7 +154,7 @@ class Sample:
         if row is None:
             self.reason = "grammar"
             return
-        token, child = choose(row, self.params, self._random, walk.tokens, walk.q)
+        token, child = self._choose(row, walk)
         if not math.isfinite(row[token]):
             raise EngineError(
                 f"the model's logits are not finite (token {token}: {float(row[token])})", hint="check its weights and dtype"
@@ -140,6 +173,9 @@ class Sample:
             if self._ended():
                 break
 
+    def _choose(self, row: Tensor, walk: Walk) -> tuple[int, int | None]:
+        return choose(row, self.params, self._random, walk.tokens, walk.q)
+
     def _append(self, token: int, child: int | None, walk: Walk) -> None:
         before = len(self.sequence.tokens)
         self._commit(token)
@@ -147,7 +183,7 @@ class Sample:
 
     def cancel(self) -> None:
         """End here, with what there is."""
-        self.reason = "cancelled"
+        self.reason, self._result = "cancelled", None
         self._finish()
 
     def _ready(self, row: Tensor) -> Tensor | None:
@@ -192,6 +228,8 @@ class Sample:
 
         `rest` is text that was held back until the end: it comes with the last token, or alone.
         """
+        if self.is_silent:
+            return
         start, end = self._told, len(self.ids) if self.done or not self._scores else len(self.logprobs)
         texts = self._texts[start:end]
         if texts:
@@ -211,9 +249,20 @@ class Sample:
         self._told = end
 
     def _finish(self) -> None:
-        assert self.reason is not None
         self.done = True
-        self._tell(self._stream.flush())
+        result = self.result()
+        self._tell(self._rest)
+        self.job.tell(Done(self.job.id, self.index, result))
+
+    def result(self) -> Completion:
+        """What there is, judged; the text ends here."""
+        if self._result is None:
+            self._result = self._judged()
+        return self._result
+
+    def _judged(self) -> Completion:
+        assert self.reason is not None
+        self._rest += self._stream.flush()
         completion = Completion(
             text=self._stream.text,
             token_ids=tuple(self.ids),
@@ -221,12 +270,14 @@ class Sample:
             matched_stop=self.matched,
             logprobs=tuple(self.logprobs),
             seed=self.seed if self.params.temperature > 0 else None,
-            notes=tuple(self.notes),
+            notes=(*self.job.notes, *self.notes),
             trace=tuple(self.trace),
             usage=self.job.usage(len(self.ids)),
             timing=self.job.timing(len(self.ids)),
+            incidents=tuple(self.incidents),
+            audit=self.audit,
         )
-        self.job.tell(Done(self.job.id, self.index, completion))
+        return judged(self.job.checks, completion, self.job.tokenizer)
 
     def _logprob(self, row: Tensor, token: int) -> TokenLogprob:
         scores = torch.log_softmax(row.float(), dim=-1)

@@ -1,9 +1,12 @@
 """Speculative loop: a drafter guesses, one pass of the target verifies the tree, the sample walks down it token by token.
 
-    propose -> cut what the grammar forbids -> one pass over [pending | tree] -> walk -> settle -> observe
+    propose -> cut what the grammar forbids -> one pass over [pending | tree] -> walk -> settle -> look -> tell, observe
+                                                                                               `-> read again, plainly
 
 The walk is the plain loop's own step at every place, so penalties, masks, stops and limits act as if tokens had come one
 at a time; a request with a seed and a drafter that draws nothing gives the very tokens of plain decoding.
+What a text has to be is looked at before it is told: where it cannot be that any more, or was chosen for an audit, the whole
+text is read again without speculation, and what plain decoding makes of it stands (inquest.py, recheck.py).
 A drafter that fails is closed and the request goes on without; so is one that takes longer than the passes it should save.
 Knows nothing about: how drafters guess, block tables, other requests.
 Source: chains 2211.17192; trees 2305.09781 (the mask over ancestors, the recursive rule in toolkit/sample/accept.py).
@@ -21,55 +24,60 @@ from torch import Tensor
 from toolkit.draft.contract import Budget, Commit, Drafter, Source
 from toolkit.draft.tree import EMPTY, DraftTree
 from toolkit.engine.job import Ask, Job, Loop
+from toolkit.engine.loops.inquest import Inquest
 from toolkit.engine.loops.plain import Sample
 from toolkit.engine.loops.prune import prune, vet
 from toolkit.engine.loops.walk import Walk
+from toolkit.engine.oversight import Oversight
 from toolkit.engine.pace import Pace, Stride
 from toolkit.engine.sequence import Sequence
 from toolkit.errors import CancelledError, EngineError
 from toolkit.kv.view import WIDE
 
 
-def speculative(job: Job, root: Sequence, source: Source, pace: Pace) -> Loop:
+def speculative(job: Job, root: Sequence, source: Source, pace: Pace, oversight: Oversight, line: type[Line]) -> Loop:
     """Decode `job.request.sampling.n` samples, each with a drafter of its own; each ends in a Done event."""
     params = job.request.sampling
     seed = params.seed if params.seed is not None else stdlib_random.SystemRandom().randrange(2**31)
-    lines = [Line(job, root, index, seed, source, pace) for index in range(params.n)]
+    lines = [line(job, root, index, seed, source, pace, oversight) for index in range(params.n)]
     live = list(lines)
     try:
         hidden: list[Tensor] | None = [] if source.needs_hidden else None
         (logits,) = yield [Ask(root, hidden=hidden)]
-        for line in live[1:]:
-            line.sample.sequence = job.fork(root)
-        for line in live:
-            line.hidden = hidden
+        for each in live[1:]:
+            each.sample.sequence = job.fork(root)
+        for each in live:
+            each.hidden = hidden
         answers = [logits] * len(live)
         while True:
-            for line, rows in zip(live, answers, strict=True):
-                line.take(rows)
-                if line.sample.done:
-                    line.close()
+            for each, rows in zip(live, answers, strict=True):
+                each.take(rows)
+                if each.sample.done:
+                    each.close()
                     if params.n > 1:
-                        job.drop(line.sample.sequence)
-            live = [line for line in live if not line.sample.done]
+                        job.drop(each.sample.sequence)
+            live = [each for each in live if not each.sample.done]
             if not live:
                 return
-            answers = yield [line.ask() for line in live]
+            answers = yield [each.ask() for each in live]
     except CancelledError:
-        for line in live:
-            line.sample.cancel()
+        for each in live:
+            each.sample.cancel()
     finally:
-        for line in lines:
-            line.close()
+        for each in lines:
+            each.close()
 
 
 class Line:
-    """One sample and who guesses for it."""
+    """One sample, who guesses for it, and who looks at it."""
 
-    def __init__(self, job: Job, root: Sequence, index: int, seed: int, source: Source, pace: Pace) -> None:
+    def __init__(
+        self, job: Job, root: Sequence, index: int, seed: int, source: Source, pace: Pace, oversight: Oversight
+    ) -> None:
         self.job = job
         self.sample = Sample(job, root, index, seed)
         self.hidden: list[Tensor] | None = None
+        self.inquest = Inquest(job, source.name, oversight)
         self._source = source
         self._drafter: Drafter | None = None
         self._stride: Stride = pace.stride(job.request.sampling)
@@ -79,8 +87,13 @@ class Line:
 
     def ask(self) -> Ask:
         """The next pass: what is pending, with a tree behind it where that pays."""
+        if self.inquest.recheck is not None:
+            return self.inquest.recheck.ask()
         sample = self.sample
         self._tree = EMPTY
+        if self._drafter is not None and self.inquest.oversight.breaker.is_held:
+            sample.notes.append(f"speculation is on hold: {self.inquest.oversight.breaker.reason}")
+            self._drop()
         if self._drafter is not None and sample.room > 1 and sample.sequence.pending <= WIDE and not sample.reason:
             budget = self._stride.budget(sample.room - 1)
             if budget.nodes:
@@ -89,14 +102,32 @@ class Line:
         return Ask(sample.sequence, sample.rows_wanted, tree=self._tree, hidden=self.hidden)
 
     def take(self, rows: Tensor) -> None:
-        """Walk, keep what was accepted, tell the drafter."""
+        """Walk, keep what was accepted, look at it, tell the caller and the drafter."""
+        inquest = self.inquest
+        if inquest.recheck is not None:
+            if inquest.recheck.take(rows):
+                self.sample = inquest.conclude()
+        else:
+            walk = self.verify(rows)
+            if inquest.opens(self.sample, self._tree):
+                self._drop()
+                return
+        if inquest.recheck is not None:
+            return
+        self.sample.report()
+        if self.sample.done:
+            inquest.close(self.sample)
+        elif self._drafter is not None and not self.sample.reason:
+            self._guard(self._observe, walk)
+
+    def verify(self, rows: Tensor) -> Walk:
+        """The sample goes down the tree; keys and values of what it took are kept."""
         sample, tree = self.sample, self._tree
-        walk = sample.take(rows, tree)
+        walk = sample.walk(rows, tree)
         if sample.sequence.nodes:
             sample.sequence.settle(walk.path)
             self._stride.learn(tree, len(walk.taken))
-        if self._drafter is not None and not sample.done and not sample.reason:
-            self._guard(self._observe, walk)
+        return walk
 
     def close(self) -> None:
         """The sample has ended; harmless when said twice."""

@@ -1,0 +1,128 @@
+"""Metrics: what an engine has done since it was opened, as counters and in Prometheus' text format.
+
+    toolkit_requests_total                      requests that ended, by outcome (done, failed)
+    toolkit_samples_total                       texts, by what the validator said (valid, invalid, cut, unjudged)
+    toolkit_incidents_total                     by kind, drafter and who found it
+    toolkit_audits_total                        by verdict
+    toolkit_repairs_total                       attempts of `guarded`, by policy and result
+    toolkit_tokens_total, toolkit_passes_total  by direction; by kind (all, verify)
+    toolkit_draft_tokens_total                  proposed, accepted, discarded, rechecked
+    toolkit_drafts_{proposed,accepted}_total    by position, 1 = the first token after the last committed one
+    toolkit_breaker_held, toolkit_breaker_trips_total
+
+Knows nothing about: engines. Thread-safe.
+Source: Prometheus text exposition format 0.0.4.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from toolkit.contracts import BeamResult, Completion, Done, Event, Failed, Usage
+from toolkit.engine.breaker import Breaker
+
+Labels = tuple[tuple[str, str], ...]
+
+HELP: Mapping[str, str] = {
+    "toolkit_requests_total": "Requests that ended.",
+    "toolkit_samples_total": "Texts that ended, by the validator's verdict.",
+    "toolkit_incidents_total": "Speculated texts that were found to be wrong.",
+    "toolkit_audits_total": "Speculated texts that the target has read again.",
+    "toolkit_repairs_total": "Further attempts at a valid text.",
+    "toolkit_tokens_total": "Tokens of prompts and outputs.",
+    "toolkit_passes_total": "Forward passes, counted once a request.",
+    "toolkit_draft_tokens_total": "Draft tokens, by what became of them.",
+    "toolkit_drafts_proposed_total": "Verify passes whose draft reached the position.",
+    "toolkit_drafts_accepted_total": "Verify passes that accepted the position.",
+    "toolkit_breaker_trips_total": "Times that speculation was put on hold.",
+    "toolkit_breaker_held": "1 while speculation is on hold.",
+}
+
+
+class Metrics:
+    """Counters of one engine; `value` reads one, `prometheus` writes all."""
+
+    def __init__(self, breaker: Breaker | None = None) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, dict[Labels, float]] = {}
+        self._breaker = breaker
+
+    def add(self, name: str, amount: float = 1, **labels: str) -> None:
+        """Count. `name` is a row of HELP."""
+        key = tuple(sorted(labels.items()))
+        with self._lock:
+            counts = self._counts.setdefault(name, {})
+            counts[key] = counts.get(key, 0) + amount
+
+    def value(self, name: str, **labels: str) -> float:
+        """Sum of the counters of that name which have these labels."""
+        wanted = set(labels.items())
+        with self._lock:
+            return sum(count for key, count in self._counts.get(name, {}).items() if wanted <= set(key))
+
+    def heard(self, tell: Callable[[Event], None], samples: int) -> Callable[[Event], None]:
+        """`tell` for the events of one request that gives `samples` results, which are counted on their way."""
+        left = samples
+
+        def hear(event: Event) -> None:
+            nonlocal left
+            if isinstance(event, Failed):
+                self.add("toolkit_requests_total", outcome="failed")
+            elif isinstance(event, Done):
+                left -= 1
+                if isinstance(event.result, Completion):
+                    self._sample(event.result)
+                if left == 0:
+                    self.add("toolkit_requests_total", outcome="done")
+                    self._usage(event.result)
+            tell(event)
+
+        return hear
+
+    def prometheus(self) -> str:
+        """All counters as text; ends with a line feed."""
+        with self._lock:
+            counts = {name: dict(found) for name, found in self._counts.items()}
+        if self._breaker is not None:
+            counts["toolkit_breaker_trips_total"] = {(): self._breaker.trips}
+            counts["toolkit_breaker_held"] = {(): int(self._breaker.is_held)}
+        lines: list[str] = []
+        for name, text in HELP.items():
+            if name in counts:
+                kind = "counter" if name.endswith("_total") else "gauge"
+                lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+                lines += [f"{name}{_labels(key)} {count:g}" for key, count in sorted(counts[name].items())]
+        return "".join(f"{line}\n" for line in lines)
+
+    def _sample(self, result: Completion) -> None:
+        cut = any(each.keyword in ("max_tokens", "cancelled") and not each.path for each in result.violations)
+        verdict = "unjudged" if result.valid is None else "valid" if result.valid else "cut" if cut else "invalid"
+        self.add("toolkit_samples_total", verdict=verdict)
+        for incident in result.incidents:
+            kind, found_by, drafter = incident.kind, incident.found_by, incident.drafter
+            self.add("toolkit_incidents_total", kind=kind, found_by=found_by, drafter=drafter)
+        if result.audit is not None:
+            self.add("toolkit_audits_total", verdict=result.audit.verdict.replace(" ", "_"))
+
+    def _usage(self, result: Completion | BeamResult) -> None:
+        usage: Usage = result.usage
+        self.add("toolkit_tokens_total", usage.input_tokens, direction="input")
+        self.add("toolkit_tokens_total", usage.output_tokens, direction="output")
+        self.add("toolkit_passes_total", usage.passes, kind="all")
+        self.add("toolkit_passes_total", usage.verify_passes, kind="verify")
+        for what in ("proposed", "accepted", "discarded", "rechecked"):
+            self.add("toolkit_draft_tokens_total", getattr(usage, what), outcome=what)
+        for what, counts in (("proposed", usage.proposed_by_position), ("accepted", usage.accepted_by_position)):
+            for position, count in enumerate(counts, 1):
+                self.add(f"toolkit_drafts_{what}_total", count, position=str(position))
+
+
+def _labels(key: Labels) -> str:
+    if not key:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in key) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

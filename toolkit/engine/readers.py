@@ -1,0 +1,163 @@
+"""Readers: the kinds of text that can be watched, one class a kind and one row in READERS.
+
+In: a Watch once, then bytes as they come, or a whole text.   Out: a Violation or None; a Report.
+Knows nothing about: tokens, engines.
+Invariants: a reader's refusal is sound: no text that begins so is valid; `report` parses from scratch and with another parser.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import warnings
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from toolkit.contracts import Grammar, Json, Report, Violation, Watch
+from toolkit.errors import InputError, SchemaError
+from toolkit.plugins import Table
+from toolkit.schema import MAX_DEPTH, parse_json, schema_of
+from toolkit.validate.check import Validator
+from toolkit.validate.json_machine import JsonError
+from toolkit.validate.json_stream import JsonStream
+from toolkit.validate.shown import shown
+from toolkit.validate.tools.events import Refused
+from toolkit.validate.tools.stream import ToolStream, tool_stream
+
+READERS = Table(
+    "watch kind",
+    {
+        "json": "toolkit.engine.readers:JsonKind",
+        "tools": "toolkit.engine.readers:ToolsKind",
+        "code": "toolkit.engine.readers:CodeKind",
+    },
+)
+MOST_CODE = 1 << 18  # characters of a program that is parsed
+_FENCE = "```"
+
+
+class Reader(Protocol):
+    """Reads one text."""
+
+    def feed(self, data: bytes) -> Violation | None:
+        """What makes the text, these bytes added, impossible to be continued to a valid one. Not to be fed after that."""
+
+
+class JsonKind:
+    """One JSON value."""
+
+    def __init__(self, watch: Watch) -> None:
+        source = watch.schema if watch.schema is not None else "{}"
+        self._schema: Json = schema_of(source)
+        self._validator = Validator(Grammar("json_schema", source))
+
+    def report(self, text: str) -> Report:
+        return self._validator.check(text)
+
+    def reader(self) -> Reader:
+        return _JsonReader(self._schema)
+
+
+class _JsonReader:
+    def __init__(self, schema: Json) -> None:
+        self._stream = JsonStream(schema, max_depth=MAX_DEPTH)
+
+    def feed(self, data: bytes) -> Violation | None:
+        try:
+            self._stream.feed(data)
+        except JsonError as error:
+            return Violation(error.path, "json", "a value that the schema allows", f"byte {error.offset}", error.why)
+        return None
+
+
+class ToolsKind:
+    """A turn with tool calls."""
+
+    def __init__(self, watch: Watch) -> None:
+        try:
+            tools = parse_json(watch.tools)
+        except InputError as error:
+            raise SchemaError(f"the tools of a watch are no JSON: {error.message}", keyword="tools") from None
+        if not isinstance(tools, list):
+            raise SchemaError("the tools of a watch must be a JSON list of functions", keyword="tools")
+        self._open = partial(
+            tool_stream, watch.format, tools, choice=watch.choice, parallel=watch.parallel, reasoning=watch.reasoning
+        )
+        self._open()  # refuses here what it would refuse later
+        self._judges = dict(map(_judge, tools))
+
+    def report(self, text: str) -> Report:
+        """The turn read anew in one piece, every argument judged once more; its value is content, reasoning and calls."""
+        stream = self._open()
+        stream.feed(text.encode())
+        result = stream.close()
+        violations = list(result.errors)
+        for index, call in enumerate(result.calls):
+            for each in self._judges[call.name].check(json.dumps(dict(call.arguments))).violations:
+                violations.append(replace(each, path=f"/calls/{index}/arguments{each.path}"))
+        calls = [{"name": call.name, "arguments": dict(call.arguments)} for call in result.calls]
+        return Report({"content": result.content, "reasoning": result.reasoning, "calls": calls}, tuple(violations))
+
+    def reader(self) -> Reader:
+        return _ToolsReader(self._open())
+
+
+class _ToolsReader:
+    def __init__(self, stream: ToolStream) -> None:
+        self._stream = stream
+
+    def feed(self, data: bytes) -> Violation | None:
+        refused = (event for event in self._stream.feed(data) if isinstance(event, Refused))
+        return next((event.violations[0] for event in refused if event.violations), None)
+
+
+def _judge(tool: Json) -> tuple[str, Validator]:
+    """(name, judge of its arguments) of an offered function, which `tool_stream` has found to be one."""
+    function = tool["function"] if tool.get("type") == "function" else tool
+    schema = {"type": "object", **function.get("parameters", {})}
+    return function["name"], Validator(Grammar("json_schema", json.dumps(schema)))
+
+
+class CodeKind:
+    """A Python program. It is parsed, never run; what it means is not looked at."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.language = watch.language
+
+    def report(self, text: str) -> Report:
+        """The value is the program."""
+        code = _fenced(text)
+        if len(code) > MOST_CODE:
+            return Report(
+                code, (Violation("", "code", f"at most {MOST_CODE} characters", str(len(code)), "the program is too long"),)
+            )
+        why = _syntax(code)
+        return Report(code, () if why is None else (Violation("", "code", "Python that parses", shown(code), why),))
+
+    def reader(self) -> Reader:
+        return _CodeReader()
+
+
+class _CodeReader:
+    """A program that does not parse yet may parse later: nothing is refused before its end."""
+
+    def feed(self, data: bytes) -> Violation | None:
+        return None
+
+
+def _fenced(text: str) -> str:
+    """What stands in the first fence, without the language behind it; the text itself where there is no fence."""
+    _, fence, rest = text.partition(_FENCE)
+    return rest.partition("\n")[2].partition(_FENCE)[0] if fence else text
+
+
+def _syntax(code: str) -> str | None:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(code)
+    except SyntaxError as error:
+        return f"line {error.lineno or 1}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:  # a null byte; what is nested beyond the parser's limits
+        return f"{type(error).__name__}: {error}"[:200]
+    return None

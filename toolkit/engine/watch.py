@@ -1,0 +1,148 @@
+"""Watch: what the text of a request has to be, ready to be asked - while the text comes, and once more at its end.
+
+    Checks   one a request: what its grammar and its watch say       reader() -> Reader, report(...) -> Report
+    Watcher  one a sample: new tokens -> a problem or nothing        sound: what it refuses cannot become valid
+    judged   the last word: the whole text, parsed and validated from scratch by another parser than the watcher's
+
+Knows nothing about: models, drafts, what happens to a text with a problem.
+Invariants: no text raises anything or hangs; a cut-off text has the violation "max_tokens" (or "cancelled"), and others only
+where what there is of it is already wrong; bytes that are no UTF-8 are a violation although their text shows U+FFFD for them.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from toolkit.contracts import Completion, FinishReason, Grammar, Report, Request, Tokenizer, Violation, Watch
+from toolkit.engine.readers import READERS, Reader
+from toolkit.validate.check import Validator
+
+CUT: dict[FinishReason, str] = {"length": "max_tokens", "cancelled": "cancelled"}
+_MOST_CHECKS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a text cannot become valid, noticed at byte `offset` of it."""
+
+    offset: int
+    violation: Violation
+
+
+class Checks:
+    """Everything that one request's texts are judged by. Thread-safe; `of` gives None where there is nothing to judge by."""
+
+    def __init__(self, watch: Watch | None, grammar: Grammar | None) -> None:
+        """Raises UsageError, SchemaError or UnsupportedError for a watch or a grammar that cannot be judged by."""
+        self._reports: list[Callable[[str], Report]] = []
+        self._reader: Callable[[], Reader] | None = None
+        if watch is None and grammar is not None and grammar.kind == "json_schema":
+            watch = Watch(kind="json", schema=grammar.source)
+            self._reports.append(Validator(grammar).check)
+            self._reader = READERS.load(watch.kind)(watch).reader
+        else:
+            if watch is not None:
+                kind = READERS.load(watch.kind)(watch)
+                self._reports.append(kind.report)
+                self._reader = kind.reader
+            if grammar is not None and grammar.kind != "lark":
+                self._reports.append(Validator(grammar).check)
+
+    @classmethod
+    def of(cls, request: Request) -> Checks | None:
+        """The checks of a request's grammar and watch. Those without a Python type behind them are kept for the next request."""
+        grammar, watch = request.grammar, request.watch
+        if watch is None and (grammar is None or grammar.kind == "lark"):
+            return None
+        return cls(watch, grammar) if grammar is not None and grammar.python_type is not None else _kept(watch, grammar)
+
+    def watcher(self, tokenizer: Tokenizer) -> Watcher:
+        """A fresh one for a sample."""
+        return Watcher(tokenizer, self._reader() if self._reader is not None else None)
+
+    def report(self, text: str, raw: bytes, reason: FinishReason) -> Report:
+        """The verdict over a whole text; `raw` are the bytes of its tokens, which may go beyond it (a stop string)."""
+        broken = _broken(text, raw)
+        if broken is not None and not (broken.whole and reason in CUT):
+            return Report(None, (broken.violation,))
+        value, violations = None, list[Violation]()
+        for place, check in enumerate(self._reports):
+            report = check(text)
+            value = report.value if place == 0 else value
+            violations += report.violations
+        if (violations or broken is not None) and reason in CUT:
+            cut = Violation("", CUT[reason], "a complete text", f"{len(text)} characters", "the text was cut off")
+            text = text[:-1] if broken is not None else text  # the last character is not whole either
+            problem = self._reader().feed(text.encode()) if self._reader is not None else None
+            return Report(None, (cut,) if problem is None else (cut, problem))
+        return Report(None if violations else value, tuple(violations))
+
+
+@lru_cache(maxsize=_MOST_CHECKS)
+def _kept(watch: Watch | None, grammar: Grammar | None) -> Checks:
+    return Checks(watch, grammar)
+
+
+class Watcher:
+    """Reads one sample as it comes. `problem` stays once there is one."""
+
+    def __init__(self, tokenizer: Tokenizer, reader: Reader | None) -> None:
+        self._tokenizer, self._reader = tokenizer, reader
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+        self._bytes = 0
+        self.problem: Problem | None = None
+
+    def look(self, tokens: Iterable[int], text: str) -> Problem | None:
+        """What is wrong with the text so far; `tokens` are new, `text` is what became safe to show with them."""
+        if self.problem is None:
+            violation = self._raw(tokens) or (self._reader.feed(text.encode()) if self._reader is not None and text else None)
+            if violation is not None:
+                self.problem = Problem(self._bytes, violation)
+            self._bytes += len(text.encode())
+        return self.problem
+
+    def _raw(self, tokens: Iterable[int]) -> Violation | None:
+        try:
+            self._utf8.decode(b"".join(self._tokenizer.token_bytes(token) for token in tokens))
+        except UnicodeDecodeError as error:
+            return _utf8(error.object[error.start : error.end])
+        return None
+
+
+def judged(checks: Checks | None, completion: Completion, tokenizer: Tokenizer) -> Completion:
+    """The completion with `value`, `valid` and `violations` as its text deserves, whatever an engine said before."""
+    if checks is None:
+        return completion
+    raw = raw_bytes(completion.token_ids, tokenizer)
+    report = checks.report(completion.text, raw, completion.finish_reason)
+    return replace(completion, value=report.value, valid=report.valid, violations=report.violations)
+
+
+def raw_bytes(tokens: Sequence[int], tokenizer: Tokenizer) -> bytes:
+    """The bytes that tokens stand for."""
+    return b"".join(tokenizer.token_bytes(token) for token in tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    violation: Violation
+    whole: bool  # what there is of the character is right: it is only not all there
+
+
+def _broken(text: str, raw: bytes) -> _Broken | None:
+    """The first U+FFFD of the text that stands for bytes which are no UTF-8."""
+    if "\ufffd" not in text:
+        return None
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        if len(raw[: error.start].decode()) < len(text):
+            return _Broken(_utf8(raw[error.start : error.end]), error.reason == "unexpected end of data")
+    return None
+
+
+def _utf8(found: bytes) -> Violation:
+    return Violation("", "utf8", "UTF-8", found[:8].hex(), "a character is not whole")
