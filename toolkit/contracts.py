@@ -301,11 +301,11 @@ class Incident:
     parts from plain decoding; where it does not, or cannot be compared, where the fault was noticed.
 
     kind "speculation": plain decoding gives another text, and that is what the result holds. "model": it gives the same, the fault is
-    the model's own. "unclear": the drafts were drawn, so that plain decoding need not give the same; the model may have meant it.
+    the model's own. found_by "grammar", "engine": the grammar refused a token of it, or the engine failed on it. "unclear": the drafts were drawn, so that plain decoding need not give the same; the model may have meant it.
     """
 
     kind: Literal["speculation", "model", "unclear"]
-    found_by: Literal["parser", "validator", "audit"]
+    found_by: Literal["parser", "validator", "audit", "grammar", "engine"]
     drafter: str
     position: int
     offset: int

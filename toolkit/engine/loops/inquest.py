@@ -23,7 +23,9 @@ from toolkit.engine.loops.plain import Sample
 from toolkit.engine.loops.recheck import Recheck
 from toolkit.engine.oversight import Oversight
 from toolkit.engine.watch import CUT, Watcher, raw_bytes
+from toolkit.errors import ToolkitError, UsageError
 
+Found = Literal["parser", "validator", "audit", "grammar", "engine"]
 SILENT = "what was streamed is not this text: speculation was found to be wrong too late, and nothing more was streamed"
 
 
@@ -31,7 +33,7 @@ SILENT = "what was streamed is not this text: speculation was found to be wrong 
 class _Cause:
     """Why a text is read again: noticed in the tokens from `start` on, at byte `offset`."""
 
-    found_by: Literal["parser", "validator", "audit"]
+    found_by: Found
     start: int
     offset: int
     tokens: tuple[int, ...]
@@ -61,9 +63,23 @@ class Inquest:
         cause = self._look(sample, start) if self._watcher is not None or sample.is_over else None
         if cause is None or not self._speculated:
             return False
+        self._open(sample, cause)
+        return True
+
+    def opens_over(self, error: ToolkitError, sample: Sample, tree: DraftTree) -> bool:
+        """The engine failed while it verified a draft: True if the text is now to be read again, False where that cannot help."""
+        if self._closed or not (self._speculated or len(tree)):
+            return False
+        start = min(self._seen, len(sample.ids))
+        tokens, size = tuple(sample.ids[start:]), len(raw_bytes(sample.ids[:start], self.job.tokenizer))
+        self._speculated = True
+        self._drawn |= tree.q is not None and sample.params.temperature > 0
+        self._open(sample, _Cause("grammar" if isinstance(error, UsageError) else "engine", start, size, tokens, error.message))
+        return True
+
+    def _open(self, sample: Sample, cause: _Cause) -> None:
         self._cause, self._closed = cause, True
         self.recheck = Recheck(sample, ties=self.oversight.ties, drawn=self._drawn)
-        return True
 
     def conclude(self) -> Sample:
         """The recheck is over: the sample that stands. `recheck` is a second one where it has to be written anew after all."""
@@ -73,7 +89,8 @@ class Inquest:
         damning = again.evidence is not None and again.evidence.is_damning and not self._second
         if cause.found_by == "audit" and not self._second:
             again.audit = self._audit(parts is None and not damning)
-        if parts is not None or damning:
+        failed = cause.found_by in ("grammar", "engine") and not self._second
+        if parts is not None or damning or failed:
             self._incident("speculation", again.old, parts)
             self.job.is_tainted = True
         elif not self._second:
@@ -121,7 +138,7 @@ class Inquest:
             return None
         if damning:
             return 0
-        return None if self._cause.found_by == "audit" or self._cause.is_cut else self._cause.start
+        return self._cause.start if self._cause.found_by in ("parser", "validator") and not self._cause.is_cut else None
 
     def _incident(self, kind: Literal["speculation", "model", "unclear"], old: Sample, parts: int | None) -> None:
         cause = self._cause

@@ -31,7 +31,7 @@ from toolkit.engine.loops.walk import Walk
 from toolkit.engine.oversight import Oversight
 from toolkit.engine.pace import Pace, Stride
 from toolkit.engine.sequence import Sequence
-from toolkit.errors import CancelledError, EngineError
+from toolkit.errors import CancelledError, EngineError, ToolkitError
 from toolkit.kv.view import WIDE
 
 
@@ -108,8 +108,14 @@ class Line:
             if inquest.recheck.take(rows):
                 self.sample = inquest.conclude()
         else:
-            walk = self.verify(rows)
-            if inquest.opens(self.sample, self._tree):
+            try:
+                walk = self.verify(rows)
+                found = inquest.opens(self.sample, self._tree)
+            except ToolkitError as error:
+                found = inquest.opens_over(error, self.sample, self._tree)
+                if not found:
+                    raise
+            if found:
                 self._drop()
                 return
         if inquest.recheck is not None:

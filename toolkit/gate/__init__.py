@@ -1,0 +1,1 @@
+"""Is it right? Faults planted on purpose, and what must catch them."""
