@@ -39,9 +39,9 @@ def each(acceptance: Sequence[float]) -> list[float]:
     return [acceptance[min(position, len(acceptance) - 1)] for position in range(LONGEST)]
 
 
-def given(pace: Pace, acceptance: Sequence[float]) -> None:
-    """The engine has seen so much that its acceptance is exactly this."""
-    pace.acceptance = Acceptance(memory=1.0, tried=[1e12] * LONGEST, taken=[1e12 * share for share in each(acceptance)])
+def given(stride: Stride, acceptance: Sequence[float]) -> None:
+    """The request has seen so much that its acceptance is exactly this."""
+    stride._acceptance = Acceptance(memory=1.0, tried=[1e12] * LONGEST, taken=[1e12 * share for share in each(acceptance)])
 
 
 # --- slow twins -------------------------------------------------------------------------------------------------------
@@ -75,9 +75,9 @@ def rates_by_brute_force(table: Mapping[int, float], acceptance: Sequence[float]
 @pytest.mark.parametrize("draft", [0.0, 0.7])
 def test_the_chosen_length_is_the_best_of_all(name: str, acceptance: tuple[float, ...], lines: int, draft: float) -> None:
     pace = Pace(costs_of(TABLES[name]))
-    given(pace, acceptance)
     pace.draft_s = draft
     strides = [pace.stride(PARAMS) for _ in range(lines)]
+    given(strides[0], acceptance)
     rates = rates_by_brute_force(TABLES[name], each(acceptance), lines, draft)
     for k in range(LONGEST + 1):
         assert pace.rate(k, each(acceptance)) == pytest.approx(rates[k])
@@ -181,14 +181,34 @@ def test_a_drafter_that_gets_better_is_taken_up_again() -> None:
     assert lengths([stride], (1.0,), 4000, seed=1)[-1][0] > 4
 
 
+def test_a_text_that_copies_does_not_suffer_from_texts_before_it() -> None:
+    pace = Pace(costs_of(MEASURED))
+    for seed in range(20):
+        stride = pace.stride(PARAMS)
+        lengths([stride], (0.1,), 100, seed)
+        stride.close()
+    (row,) = zip(*lengths([pace.stride(PARAMS)], (1.0,), 12, seed=1), strict=True)
+    assert row[0] > 0 and row[-1] == LONGEST
+
+
+def test_a_trial_waits_until_the_drafter_has_a_guess() -> None:
+    pace = Pace(costs_of(MEASURED))
+    stride = pace.stride(PARAMS)
+    lengths([stride], (0.0,), 10, seed=1)
+    asked = [stride.budget(ROOM).nodes for _ in range(40)]
+    assert asked[-20:] == [1] * 20  # nothing was learnt meanwhile
+    stride.learn(chain([1]), 0)
+    assert [stride.budget(ROOM).nodes for _ in range(20)] == [0] * 20
+
+
 def test_a_length_that_is_a_little_better_is_no_reason_to_change() -> None:
     pace = Pace(costs_of({1: 10.0, 64: 73.0}))  # 1 a row
     stride = pace.stride(PARAMS)
-    given(pace, (0.72,))
+    given(stride, (0.72,))
     first = stride.budget(ROOM).nodes
     best = set()
     for share in (0.70, 0.72, 0.68, 0.74, 0.66) * 4:
-        given(pace, (share,))
+        given(stride, (share,))
         rates = [pace.rate(k, each((share,))) for k in range(LONGEST + 1)]
         best.add(rates.index(max(rates)))
         assert max(rates) <= MARGIN * rates[first]
@@ -200,7 +220,7 @@ def test_what_has_fallen_two_per_cent_behind_plain_decoding_is_given_up_at_once(
     pace = Pace(costs_of({1: 10.0, 2: 12.0, 3: 20.0}))
     stride = pace.stride(PARAMS)
     for share, k in ((0.4, 1), (0.19, 1), (0.17, 0), (0.24, 0), (0.27, 1)):  # 1.2 x plain pays from 0.2 on
-        given(pace, (share,))
+        given(stride, (share,))
         assert stride.budget(ROOM).nodes == k, share
 
 
@@ -229,8 +249,9 @@ def test_bounds_that_were_given_are_kept_and_the_room_bounds_all() -> None:
         found = pace.stride(PARAMS).budget(ROOM)
         assert (found.nodes, found.depth) == budget and pace.widest == max(options.values())
     short = Pace(costs_of(FLAT))
-    given(short, (1.0,))
-    assert short.stride(PARAMS).budget(2).nodes == 2
+    stride = short.stride(PARAMS)
+    given(stride, (1.0,))
+    assert stride.budget(2).nodes == 2
 
 
 def test_lines_that_ended_are_not_counted_and_may_end_twice() -> None:

@@ -3,10 +3,11 @@
     tokens per second at k drafted tokens, L lines running
         rate(k) = L * E(k) / (cost(L * (1 + k)) + L * k * d)        E(k) = 1 + a1 + a1 a2 + ... + a1 ... ak
 
-a_i is the share of drafts that were accepted at position i given that all before it were, over this request and, while it has
-seen little, over the engine's others; a position that nobody has tried is taken to be as good as the one before it. cost is
-measured on this machine, d is the drafter's time for a token. A request changes its k for a gain of more than MARGIN, or as soon
-as it has fallen behind plain decoding by LOSS; where nothing pays it decodes plainly and tries again ever more rarely.
+a_i is the share of drafts that were accepted at position i given that all before it were, over this request. While it has seen
+little, it hopes for _HOPE or for what the engine's other requests had, whichever is more: a text that copies is not to suffer from
+chats before it. A position that nobody has tried is as good as the one before it. cost is measured on this machine, d is the
+drafter's time for a token. A request changes its k for a gain of more than MARGIN, or as soon as it has fallen behind plain
+decoding by LOSS; where nothing pays it decodes plainly and tries one token again, ever more rarely.
 Knows nothing about: models, trees' contents. What it chooses never changes an output.
 Source: expected tokens 2211.17192 section 3.1, with an acceptance for each position in place of one for all.
 """
@@ -25,8 +26,8 @@ MARGIN = 1.05
 LOSS = 1.02
 _WEIGHT = 0.1  # of the newest measurement of a pass
 _MEMORY = 0.97  # what a request's counts keep from pass to pass
-_UNKNOWN = 0.6  # acceptance at the first position while nothing is known
-_PRIOR = 6.0  # passes that the engine's acceptance counts for in a request's
+_HOPE = 0.6
+_PRIOR = 3.0  # passes that hope counts for
 _SOONEST, _LATEST = 16, 256  # plain passes between two trials of a drafter that did not pay
 
 
@@ -141,6 +142,8 @@ class Stride:
         """A pass verified a tree and took `accepted` of its tokens."""
         for each in (self._acceptance, self._pace.acceptance):
             each.learn(tree.depth, accepted)
+        if self._k == 0:  # a trial; one in which the drafter had no guess was none
+            self._plain, self._wait = 0, min(2 * self._wait, _LATEST)
         seconds, self._spent = self._spent / tree.depth, 0.0
         pace = self._pace
         pace.draft_s = pace.draft_s + _WEIGHT * (seconds - pace.draft_s) if pace.draft_s else seconds
@@ -171,12 +174,11 @@ class Stride:
         self._plain += 1
         if self._plain < self._wait:
             return 0
-        self._plain, self._wait = 0, min(2 * self._wait, _LATEST)
         return int(self._pace.rate(1, [1.0]) > MARGIN * self._pace.rate(0, []))
 
     def _rates(self) -> list[float]:
-        found, before = [], _UNKNOWN
+        found, before = [], _HOPE
         for position in range(LONGEST):
             before = self._pace.acceptance.rate(position, before, 2.0)
-            found.append(self._acceptance.rate(position, before, _PRIOR))
+            found.append(self._acceptance.rate(position, max(before, _HOPE), _PRIOR))
         return found
