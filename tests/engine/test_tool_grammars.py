@@ -121,6 +121,26 @@ def test_what_a_model_decodes_under_a_grammar_of_tools_is_read_back(tiny: Embedd
     assert all(each.value.keys() == {"name", "arguments"} for each in found.alternatives if each.valid)
 
 
+@pytest.mark.slow
+def test_what_a_real_model_decodes_under_a_grammar_of_tools_is_read_back_though_its_tokens_cross_the_marks() -> None:
+    weather = ToolSet([{"name": "weather", "parameters": {"properties": {"city": {"type": "string", "maxLength": 12}, "days": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["city", "days"]}}])  # fmt: skip
+    with EmbeddedEngine("smollm2") as engine:
+        for name in WRITABLE:
+            shots = [("Lima", 2), ("Oslo", 4)]
+            prompt = "".join(
+                f"{city}, {days} days: {format_named(name).write(('weather', {'city': city, 'days': days}))}\n"
+                for city, days in shots
+            )
+            done = engine.complete(prompt + "Rome, 3 days: ", grammar=tools_grammar(name, weather), max_tokens=120)
+            stream = tool_stream(name, weather, choice="required", parallel=1)
+            stream.feed(done.text.encode())
+            result = stream.close()
+            assert result.valid and [each.arguments for each in result.calls] == [{"city": "Rome", "days": 3}], (
+                name,
+                done.text,
+            )
+
+
 def test_one_tool_may_be_forced_and_free_choices_have_no_grammar() -> None:
     source = tools_grammar("hermes", TOOLS, choice="ping").source
     assert "ping" in source and "book" not in source

@@ -56,6 +56,15 @@ def test_a_text_that_is_no_strict_json_is_a_violation(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "path"),
+    [('{"a":[1,{"b":1,"b":2}]}', "/a/1"), ('{"a":{"~/b":NaN}}', "/a/~0~1b"), ('[0,"\\ud800"]', "/1"), ("[1,2,", "/2"), ("[1}", "/0"), ("1 1", "")],
+)  # fmt: skip
+def test_a_text_that_is_no_json_is_refused_with_the_path_of_its_fault(text: str, path: str) -> None:
+    (violation,) = check(True, text).violations
+    assert violation.path == path and "line 1, column" in violation.message
+
+
+@pytest.mark.parametrize(
     ("schema", "good", "bad"),
     [
         ({"multipleOf": 0.01}, [19.99, 0.07, 1, -0.5, 1e20], [0.125]),

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from toolkit.contracts import Json
 from toolkit.errors import InputError, SchemaError, UsageError
-from toolkit.schema import parse_json
-from toolkit.validate.json_stream import JsonError, JsonEvent, JsonStream
+from toolkit.schema import JsonError, parse_json
+from toolkit.validate.json_stream import JsonEvent, JsonStream
 from toolkit.validate.judge import SchemaJudge
 from toolkit.validate.outline import Outline, type_of
 from toolkit.validate.partial import Partial, whole
@@ -81,6 +81,9 @@ def test_any_other_text_is_refused_at_the_same_byte_for_every_cut(text: str) -> 
     verdict, place, _ = read(data, [])
     assert verdict == "bad"
     assert all(read(data, cuts)[:2] == ("bad", place) for cuts in every_cut(data))
+    with pytest.raises(InputError) as refused:
+        parse_json(text)
+    assert not isinstance(refused.value, JsonError) or refused.value.path == place[1], "both name the same value"
 
 
 @pytest.mark.parametrize(

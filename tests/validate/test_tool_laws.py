@@ -152,6 +152,18 @@ def test_the_work_is_linear_in_a_stream_of_single_bytes(name: str) -> None:
         assert large < 8 * small + 20_000
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("before", ["", '<tool_call>{"name":"note","arguments":{"text":"'])
+def test_the_work_stays_linear_in_a_million_single_bytes(before: str) -> None:
+    stream, size = tool_stream("hermes", TOOLS), 1_000_000
+    stream.feed(before.encode())
+    for _ in range(size):
+        stream.feed(b"<")
+    result = stream.close()
+    assert stream._source.work < 4 * size
+    assert len(result.content) == (0 if before else size)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_no_mark_begins_inside_another_so_that_the_first_one_is_the_same_for_every_cut(name: str) -> None:
     format_ = format_named(name)

@@ -17,7 +17,7 @@ from toolkit.schema.document import (
 )
 from toolkit.schema.equality import unique_items, value_key
 from toolkit.schema.pattern import SEARCH_SECONDS, PatternError, Searcher, compile_pattern, compile_regex
-from toolkit.schema.reader import MAX_CHARS, MAX_DEPTH, MAX_DIGITS, Span, escape_pointer, parse_json, read_spans
+from toolkit.schema.reader import MAX_CHARS, MAX_DEPTH, MAX_DIGITS, JsonError, Span, escape_pointer, parse_json, read_spans
 
 __all__ = [
     "DRAFTS",
@@ -26,6 +26,7 @@ __all__ = [
     "MAX_DIGITS",
     "SEARCH_SECONDS",
     "Draft",
+    "JsonError",
     "Keyword",
     "OutOfTime",
     "PatternError",

@@ -3,8 +3,8 @@
 In: text (or UTF-8 bytes) of a bounded size.   Out: the value; on request the span of each of its parts.
 Knows nothing about: schemas.
 Invariants: whatever is accepted is RFC 8259 JSON, has one reading (no duplicate keys, NaN, infinities, lone surrogates) and
-can be written back; whatever is refused is an InputError with line, column and offset; time and memory are linear in the text,
-and a deadline of `clock` ends a long one (OutOfTime).
+can be written back; whatever is refused is a JsonError with line, column, offset and JSON path; time and memory are linear in the
+text, and a deadline of `clock` ends a long one (OutOfTime).
 Source: RFC 8259; departures: the limits below, which the RFC leaves to the implementation.
 """
 
@@ -39,6 +39,18 @@ _TOKEN = re.compile(
 _LOOK_EVERY = 4096  # tokens between two looks at the clock: about 15 ms
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WORDS: dict[str, Json] = {"true": True, "false": False, "null": None}
+
+
+class JsonError(InputError):
+    """A text that is no strict JSON: `offset` of the fault, `path` (JSON pointer) of the value it is in, `why`.
+
+    `where` says the offset in words: line and column of a whole text, the byte of a stream.
+    """
+
+    def __init__(self, where: str, offset: int, keys: tuple[str | int, ...], why: str) -> None:
+        self.offset, self.keys, self.why = offset, keys, why
+        self.path = "".join(f"/{escape_pointer(key)}" for key in keys)
+        super().__init__(f"JSON text, {where}{f', at {self.path[:200]}' if keys else ''}: {why}")
 
 
 class Span(NamedTuple):
@@ -99,7 +111,7 @@ def escape_pointer(key: str | int) -> str:
 def parse_json(
     text: str | bytes, *, max_depth: int = MAX_DEPTH, max_chars: int = MAX_CHARS, max_digits: int = MAX_DIGITS
 ) -> Json:
-    """The value of a JSON text. Raises InputError with line, column and offset of the first fault."""
+    """The value of a JSON text. Raises InputError: a JsonError where the fault has a place."""
     return _Reader(_decoded(text, max_chars), max_depth, max_digits, None).read()
 
 
@@ -133,13 +145,13 @@ class _Reader:
         self._spans = spans
         self._open: list[_Open] = []
         self._root: Json = None
+        self._expect = _Expect.VALUE
 
     def read(self) -> Json:
-        expect = _Expect.VALUE
         for token in self._tokens():
-            if expect is _Expect.END and token.kind == "end":
+            if self._expect is _Expect.END and token.kind == "end":
                 return self._root
-            expect = self._step(expect, token)
+            self._expect = self._step(self._expect, token)
         raise AssertionError("the end token is always refused or final")
 
     def _step(self, expect: _Expect, token: _Token) -> _Expect:
@@ -227,7 +239,16 @@ class _Reader:
         what = "a string that is not closed, or holds a bad escape or a raw control character" if found == '"' else repr(found)
         return self._fault(at, f"expected JSON, found {what}")
 
-    def _fault(self, at: int, why: str) -> InputError:
+    def _fault(self, at: int, why: str) -> JsonError:
         line = self._text.count("\n", 0, at) + 1
         column = at - self._text.rfind("\n", 0, at)
-        return InputError(f"JSON text, line {line}, column {column} (offset {at}): {why}")
+        return JsonError(f"line {line}, column {column} (offset {at})", at, self._keys(), why)
+
+    def _keys(self) -> tuple[str | int, ...]:
+        """Keys from the root to the value that is being read; of an object that waits for a key, to the object."""
+        keys = [each.key if isinstance(each.value, dict) else len(each.value) for each in self._open]
+        if self._expect in (_Expect.KEY, _Expect.FIRST_KEY):
+            keys.pop()
+        elif self._expect is _Expect.AFTER and isinstance(keys[-1], int):
+            keys[-1] -= 1
+        return tuple(keys)

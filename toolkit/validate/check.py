@@ -16,7 +16,7 @@ from typing import Any
 
 from toolkit.contracts import Grammar, Json, Report, Violation
 from toolkit.errors import InputError, SchemaError
-from toolkit.schema import PatternError, compile_regex, escape_pointer, parse_json, schema_of
+from toolkit.schema import JsonError, PatternError, compile_regex, escape_pointer, parse_json, schema_of
 from toolkit.validate.shown import cut, shown
 
 CHECK_SECONDS = 1.0
@@ -51,7 +51,8 @@ class Validator:
             try:
                 value = parse_json(text)
             except InputError as error:
-                return Report(None, (Violation("", "json", "one JSON value", shown(text), error.message),))
+                path = error.path if isinstance(error, JsonError) else ""
+                return Report(None, (Violation(cut(path), "json", "one JSON value", shown(text), error.message),))
             violations = tuple(judge.violations(value, self._most))
             if not violations and typed is not None:
                 violations = tuple(typed.violations(text, value)[: self._most])

@@ -16,22 +16,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from toolkit.contracts import Json
-from toolkit.errors import InputError
-from toolkit.schema import MAX_DEPTH, MAX_DIGITS, escape_pointer
+from toolkit.schema import MAX_DEPTH, MAX_DIGITS
+from toolkit.schema import JsonError as JsonError
 from toolkit.validate.json_scalars import STARTS, Refused, Scalar, StringReader, found, scalar_of
 
 Path: TypeAlias = tuple[str | int, ...]
 Kind: TypeAlias = Literal["begin", "text", "end", "key"]
 _SPACE = re.compile(r"[ \t\n\r]*")
-
-
-class JsonError(InputError):
-    """What makes a text no strict JSON: `offset` of the culprit, `path` (JSON pointer) of the value it is in, `why`."""
-
-    def __init__(self, offset: int, keys: Path, why: str) -> None:
-        self.offset, self.keys, self.why = offset, keys, why
-        self.path = "".join(f"/{escape_pointer(key)}" for key in keys)
-        super().__init__(f"JSON text, offset {offset}, at {self.path or 'the root'}: {why}")
 
 
 class Note(NamedTuple):
@@ -90,7 +81,7 @@ class JsonMachine:
             while at < len(text) and not self.done:
                 at = self._step(text, at)
         except Refused as refused:
-            raise JsonError(refused.at, self.path, refused.why) from None
+            raise JsonError(f"character {refused.at}", refused.at, self.path, refused.why) from None
         return at
 
     def close(self) -> Json:
@@ -100,7 +91,7 @@ class JsonMachine:
             self._finish(self.scalar.value, 0)
         if not self.done:
             what = "the rest of a value" if self.scalar else "the rest of a key" if self._key else self._expected
-            raise JsonError(0, self.path, f"expected {what}, found the end of the text")
+            raise JsonError("at its end", 0, self.path, f"expected {what}, found the end of the text")
         return self.value
 
     def _go(self, step: Callable[[str, int], int], expected: str) -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 from toolkit.contracts import Json
 from toolkit.errors import UsageError
-from toolkit.schema import MAX_CHARS, MAX_DEPTH, check_schema
-from toolkit.validate.json_machine import JsonError, JsonMachine, Path
+from toolkit.schema import MAX_CHARS, MAX_DEPTH, JsonError, check_schema
+from toolkit.validate.json_machine import JsonMachine, Path
 from toolkit.validate.partial import Partial, partial_of
 from toolkit.validate.utf8 import Utf8, size
 
@@ -114,4 +114,5 @@ class JsonStream:
 
     def _refusal(self, text: str, at: int, keys: Path, why: str) -> JsonError:
         self._spent = True
-        return JsonError(self._offset + size(text[:at]), keys, why)
+        offset = self._offset + size(text[:at])
+        return JsonError(f"byte {offset}", offset, keys, why)

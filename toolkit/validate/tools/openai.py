@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from toolkit.contracts import Json
 from toolkit.errors import UnsupportedError
-from toolkit.validate.json_machine import JsonError, JsonMachine, Note
+from toolkit.schema import JsonError
+from toolkit.validate.json_machine import JsonMachine, Note
 from toolkit.validate.tools.format import ToolFormat, compact
 from toolkit.validate.tools.offered import ToolSet
 from toolkit.validate.tools.source import SPACE, Fault, Reading, Source

@@ -13,7 +13,8 @@ from collections.abc import Callable, Generator
 from functools import lru_cache
 from typing import Protocol, TypeAlias, TypeVar
 
-from toolkit.validate.json_machine import JsonError, JsonMachine, Note
+from toolkit.schema import JsonError
+from toolkit.validate.json_machine import JsonMachine, Note
 from toolkit.validate.utf8 import Utf8, first_byte, size
 
 T = TypeVar("T")
