@@ -288,6 +288,23 @@ def test_closing_ends_what_runs_and_what_comes(stub: Stub) -> None:
     engine.close()
 
 
+def test_behind_a_router_nothing_is_taken_for_granted(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    router = {"router_manager": True, "routers_count": 1, "workers_count": 2}  # what sglang-router 0.3.2 says under that path
+    monkeypatch.setattr(Stub, "facts", lambda self: router)
+    with pytest.raises(UsageError, match="context"):
+        SGLangEngine(stub.url, tokenizer=stub.tokenizer)
+    with SGLangEngine(stub.url, tokenizer=stub.tokenizer, context=300) as engine:
+        assert engine.capabilities.context == 300 and engine.capabilities.drafters == ("unknown",)
+        stub.bodies.clear()
+        found = engine.beam("x", grammar=LETTERS, width=2)
+        assert all(isinstance(body["input_ids"][0], int) for body in stub.bodies)  # a router takes no lists of parameters
+        assert found.usage.requests == len(stub.bodies) and any("router" in note for note in found.notes)
+        assert engine.complete("x", max_tokens=2, logprobs=1, logprob_ids=(5,)).logprobs
+        assert not isinstance(stub.bodies[-2]["sampling_params"], list)
+        refused = Request(prompt="x", sampling=SamplingParams(presence_penalty=0.5))
+        assert isinstance(error_of(engine, refused), UnsupportedError)
+
+
 def test_closing_does_not_wait_for_a_server_that_hangs(stub: Stub) -> None:
     engine = SGLangEngine(stub.url, tokenizer=stub.tokenizer)
     stub.faults += [hung(60), hung(60)]

@@ -91,6 +91,15 @@ def test_a_step_is_one_request_and_sends_what_the_server_has_in_its_cache(stub: 
     assert max(len(body["input_ids"]) for body in stub.searches()) == 4
 
 
+def test_lines_asked_about_alone_give_what_they_give_together(stub: Stub, engine: SGLangEngine) -> None:
+    stub.info["router_manager"] = True
+    with SGLangEngine(stub.url, tokenizer=stub.tokenizer) as alone:
+        for grammar, width in ((SCHEMA, 4), (LETTERS, 3), (None, 2)):
+            mine, its = (each.beam("Say: ", grammar=grammar, width=width, max_tokens=40) for each in (engine, alone))
+            assert outcome(its) == outcome(mine)
+            assert its.usage.requests > mine.usage.requests and its.usage.tokens_sent == mine.usage.tokens_sent
+
+
 def test_forced_tokens_are_scored_by_the_request_of_their_step(stub: Stub, engine: SGLangEngine) -> None:
     usage = engine.beam("Say: ", schema=RECORD, width=2).usage
     assert usage.forced_tokens > 0

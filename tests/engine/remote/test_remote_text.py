@@ -139,7 +139,7 @@ def test_what_would_kill_or_confuse_a_server_never_reaches_it(
 def test_a_grammar_goes_to_the_server_and_the_validator_has_the_last_word(stub: Stub, engine: SGLangEngine) -> None:
     params = Params(max_tokens=400, stop_ids=tuple(range(128)))  # the stub heeds no grammar: it ends at the first letter
     *_, last = engine.generate([Request(prompt="x", grammar=Grammar("regex", "[0-9]{3}"), sampling=params)])
-    assert stub.bodies[-1]["sampling_params"][0]["regex"] == "[0-9]{3}"
+    assert stub.bodies[-1]["sampling_params"]["regex"] == "[0-9]{3}"
     assert isinstance(last, Failed) and isinstance(last.error, NoValidError)
 
 
@@ -152,7 +152,7 @@ def test_keywords_that_the_backend_refuses_are_dropped_for_it_kept_for_the_valid
     )
     stub.faults.append(status(400, {"error": {"message": said}}))
     events = list(engine.generate([Request(prompt="x", grammar=grammar, sampling=Params(max_tokens=3))]))
-    sent = [body["sampling_params"][0]["json_schema"] for body in stub.bodies]
+    sent = [body["sampling_params"]["json_schema"] for body in stub.bodies]
     assert sent == ['{"type": "array", "items": {"type": "integer"}}', '{"type": "array", "items": {}}']
     assert isinstance(events[-1], Done) and isinstance(events[-1].result, Completion)  # cut off at max_tokens: not judged
     assert events[-1].result.partial == ("uniqueItems at the root", "multipleOf at /items", "type at /items")

@@ -53,7 +53,7 @@ class SGLangEngine(Front):
     url: the root of a server or of SGLang's router; `urls` more of them, which share the work (least loaded first, the dead are
     left out until they answer again). tokenizer: a model folder, a stored model or a Tokenizer; None reads the server's own model path.
     api_key, verify (False or a file of certificates), timeout_s (the longest wait for a reply): see Connection. patience_s: how
-    long a request waits for a server to come back when none is left.
+    long a request waits for a server to come back when none is left. context shortens what the servers tell; a router tells none.
     Raises EngineError for a server that cannot be reached or whose tokenizer is another, UsageError for a wrong API key.
     """
 
@@ -67,22 +67,31 @@ class SGLangEngine(Front):
         verify: bool | str = True,
         timeout_s: float = 600.0,
         patience_s: float = 120.0,
+        context: int | None = None,
     ) -> None:
         for name, value in (("timeout_s", timeout_s), ("patience_s", patience_s)):
             ok = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
             require(ok, name, value, "a number of seconds > 0")
+        ok = context is None or (isinstance(context, int) and not isinstance(context, bool) and context > 1)
+        require(ok, "context", context, "None or an integer > 1")
         names = (url, *urls)
         require(len(set(names)) == len(names), "urls", names, "distinct URLs")
         connections = [Connection(each, api_key=api_key, verify=verify, timeout_s=timeout_s) for each in names]
         try:
-            self._open(connections, tokenizer, patience_s)
+            self._open(connections, tokenizer, patience_s, context)
         except BaseException:
             for each in connections:
                 each.close()
             raise
 
-    def _open(self, connections: Sequence[Connection], tokenizer: Tokenizer | str | Path | None, patience_s: float) -> None:
-        self._opened = open_servers(connections, tokenizer)
+    def _open(
+        self,
+        connections: Sequence[Connection],
+        tokenizer: Tokenizer | str | Path | None,
+        patience_s: float,
+        context: int | None,
+    ) -> None:
+        self._opened = open_servers(connections, tokenizer, context)
         self.tokenizer: Tokenizer = self._opened.tokenizer
         self._limits, self._capabilities = self._opened.limits, self._opened.capabilities
         self._fleet = Fleet(connections, self._opened.same, patience_s=patience_s)
@@ -96,7 +105,8 @@ class SGLangEngine(Front):
         weakref.finalize(self, _close, *parts)  # also at exit: no thread may outlive the interpreter inside a request
 
     def _lane(self, server: Server) -> _Lane:
-        rounds = Rounds(self._fleet, server, vocab_size=self.tokenizer.vocab_size, context=self._limits.context)
+        alone = any(each.router for each in self._opened.facts)
+        rounds = Rounds(self._fleet, server, vocab_size=self.tokenizer.vocab_size, context=self._limits.context, alone=alone)
         return _Lane(server, rounds, Worker(rounds))
 
     @property

@@ -18,8 +18,11 @@ from toolkit.engine.remote.probe import Facts, Identity, caveats, identify, read
 from toolkit.engine.remote.rounds import LINES
 from toolkit.errors import UsageError
 from toolkit.model.fingerprint import fingerprint
+from toolkit.model.layout import read_json
 from toolkit.model.store import show
 from toolkit.text.tokenizer import load_tokenizer
+
+_KEPT = 6  # tokens of its context that a server of SGLang 0.5.23 takes no prompt for
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +33,12 @@ class Opened:
     tokenizer: Tokenizer
     identity: Identity
     notes: tuple[str, ...]
+    context: int
 
     @property
     def limits(self) -> Limits:
-        """The shortest context of all; a live line of a beam search is one block."""
-        context = min(each.context for each in self.facts)
-        return Limits(context, LINES, context + 1)
+        """A live line of a beam search is one block."""
+        return Limits(self.context, LINES, self.context + 1)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -44,7 +47,7 @@ class Opened:
             engine="sglang",
             model=first.served or first.model,
             fingerprint=_fingerprint(first, self.tokenizer, self.identity),
-            context=self.limits.context,
+            context=self.context,
             vocab_size=self.tokenizer.vocab_size,
             grammars=("json_schema", "regex", "lark", "choices"),
             beam=True,
@@ -57,29 +60,43 @@ class Opened:
         self.identity.check(identify(connection, self.tokenizer), connection.url)
 
 
-def open_servers(connections: Sequence[Connection], tokenizer: Tokenizer | str | Path | None) -> Opened:
+def open_servers(
+    connections: Sequence[Connection], tokenizer: Tokenizer | str | Path | None, context: int | None = None
+) -> Opened:
     """Ask all servers. EngineError for one that cannot be reached, or is another model or vocabulary than the rest."""
     facts = [read_facts(each) for each in connections]
-    found = _tokenizer(facts[0], tokenizer)
+    folder = None if isinstance(tokenizer, Tokenizer) else _folder(facts[0], tokenizer)
+    found = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(folder or "")
     first = identify(connections[0], found)
     notes = list(caveats(facts[0], first))
     for connection, each in zip(connections[1:], facts[1:], strict=True):
         other = identify(connection, found)
         first.check(other, connection.url)
         notes += caveats(each, other)
-    return Opened(tuple(facts), found, first, tuple(notes))
+    return Opened(tuple(facts), found, first, tuple(notes), _context(facts, context, folder))
 
 
-def _tokenizer(facts: Facts, given: Tokenizer | str | Path | None) -> Tokenizer:
-    """Of the folder or stored model given, else of the server's own path."""
-    if isinstance(given, Tokenizer):
-        return given
+def _context(facts: Sequence[Facts], given: int | None, folder: Path | None) -> int:
+    """The shortest that a server tells, or the one given; behind a router that of the model, less what a server keeps for itself."""
+    told = [each.context for each in facts if each.context]
+    if given is not None:
+        return min([given, *told])
+    if not told and folder is not None:
+        longest = read_json(folder / "config.json").get("max_position_embeddings")
+        told = [longest - _KEPT] if isinstance(longest, int) and longest > _KEPT else []
+    if not told:
+        raise UsageError(f"{facts[0].url} is a router and does not tell its servers' context", hint="give it: context=")
+    return min(told)
+
+
+def _folder(facts: Facts, given: str | Path | None) -> Path:
+    """The folder or stored model given, else the server's own path."""
     if given is not None:
         folder = Path(given).expanduser()
-        return load_tokenizer(folder if folder.is_dir() else show(str(given)).folder)
+        return folder if folder.is_dir() else show(str(given)).folder
     for name in (facts.tokenizer, facts.model):
         if name and (Path(name) / "tokenizer.json").is_file():
-            return load_tokenizer(Path(name))
+            return Path(name)
     raise UsageError(
         f"the model of {facts.url} is {facts.model or 'unnamed'!r}, which cannot be read from here: its tokenizer is needed",
         hint="give a folder with its tokenizer.json, or a stored model: tokenizer=, --tokenizer",

@@ -24,12 +24,14 @@ from toolkit.errors import EngineError, UnsupportedError
 
 TEXT = 'In 2024, Zoë\'s café sold 137 teas:\n\t{"total": 41.10}'  # digits, accents, white space, JSON: where tokenizers part
 SAME = 0.25  # nats: mean difference up to which two servers run the same model; number formats and batches differ by less
+UNKNOWN = "unknown"  # what servers behind a router run with: treated as if they speculated
 RAW_WITHIN = 0.05  # nats between a token's log-probability as an input and as a next token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a server says about itself. `context` is the longest prompt, output so far included, that it takes."""
+    """What a server says about itself; "" where it does not say. `context` is the longest prompt, output so far included, that it
+    takes; 0 = a router does not tell."""
 
     url: str
     version: str
@@ -48,6 +50,7 @@ class Facts:
     lossy: bool  # speculation with acceptance thresholds below 1
     cache: bool
     on_policy: bool
+    router: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ def read_facts(connection: Connection) -> Facts:
         context=_context(server),
         grammar_backend=_text(server, "grammar_backend"),
         sampling_backend=_text(server, "sampling_backend"),
-        speculative=_text(server, "speculative_algorithm"),
+        speculative=UNKNOWN if is_router(server) else _text(server, "speculative_algorithm"),
         deterministic=server.get("enable_deterministic_inference") is True,
         device=_text(server, "device"),
         dtype=_text(server, "dtype"),
@@ -94,6 +97,7 @@ def read_facts(connection: Connection) -> Facts:
         lossy=any(isinstance(value, int | float) and value < 1.0 for value in thresholds),
         cache=server.get("disable_radix_cache") is not True,
         on_policy=server.get("rl_on_policy_target") is not None,
+        router=is_router(server),
     )
 
 
@@ -154,6 +158,10 @@ def caveats(facts: Facts, identity: Identity) -> tuple[str, ...]:
         )
     if facts.on_policy:
         found.append(f"scores are rounded: {facts.url} runs with rl_on_policy_target")
+    if facts.router:
+        found.append(
+            f"every line of a step is a request of its own: {facts.url} is a router, which takes no lists of parameters"
+        )
     if not facts.cache:
         found.append(f"every step computes whole prompts again: {facts.url} runs with disable_radix_cache")
     return tuple(found)
@@ -183,4 +191,11 @@ def _context(server: Mapping[str, Json]) -> int:
         value = server.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
-    raise bad("max_req_input_len in /server_info", server.get("max_req_input_len"))
+    if not is_router(server):
+        raise bad("max_req_input_len in /server_info", server.get("max_req_input_len"))
+    return 0
+
+
+def is_router(server: Mapping[str, Json]) -> bool:
+    """Whether that is SGLang's router speaking for itself. Its servers' own addresses are not followed: the API key stays here."""
+    return "router_manager" in server

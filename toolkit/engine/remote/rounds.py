@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
@@ -25,13 +26,14 @@ from toolkit.engine.job import Ask, Job, Loop
 from toolkit.engine.remote import rows
 from toolkit.engine.remote.connection import FailedRequestError
 from toolkit.engine.remote.fleet import Fleet, Server
-from toolkit.engine.remote.reply import batch, costs
+from toolkit.engine.remote.reply import batch, checked, costs
 from toolkit.engine.sequence import Sequence as Line
 from toolkit.errors import CancelledError, EngineError, ToolkitError, UsageError
 from toolkit.kv.blocks import BlockPool
 from toolkit.kv.table import BlockTable
 
 LINES = 1024  # live lines of a lane: a request that needs more waits
+ALONE = 64  # lines asked about at a time where each is a request
 SHARED = 32  # tokens that prompts begin alike with before it pays to compute that beginning first
 _REMEMBERED = 4096  # beginnings that were computed
 
@@ -75,12 +77,16 @@ class _Running:
 class Rounds:
     """Runs jobs to their end, one `step` at a time. Not thread-safe: a lane's worker owns it."""
 
-    def __init__(self, fleet: Fleet, prefer: Server, *, vocab_size: int, context: int, lines: int = LINES) -> None:
+    def __init__(
+        self, fleet: Fleet, prefer: Server, *, vocab_size: int, context: int, lines: int = LINES, alone: bool = False
+    ) -> None:
+        """`alone` asks about every line by a request of its own, all of a step at once: SGLang's router wants that."""
         self.pool = BlockPool(lines)
         self.waiting: deque[Job] = deque()
         self.running: list[_Running] = []
         self.costs: dict[Job, Cost] = {}
         self.clock = Clock()
+        self._alone = ThreadPoolExecutor(ALONE, thread_name_prefix="toolkit-line") if alone else None
         self._waited = 0.0  # for servers, in the round at hand
         self._fleet, self._prefer = fleet, prefer
         self._vocab_size, self._context = vocab_size, context
@@ -111,7 +117,9 @@ class Rounds:
             self.clock.server_s += self._waited
 
     def fail_all(self, error: ToolkitError) -> None:
-        """Tell every job, running or waiting, that the engine is gone."""
+        """Tell every job, running or waiting, that the engine is gone; it does not come back."""
+        if self._alone is not None:
+            self._alone.shutdown(wait=False)
         for each in list(self.running):
             self._end(each, error)
         while self.waiting:
@@ -177,11 +185,19 @@ class Rounds:
         return answers
 
     def _post(self, owners: list[_Running], questions: list[rows.Question]) -> list[rows.Answer]:
-        """One request; its costs go to the owners of its lines."""
-        reply, requests = self._send(rows.body(questions), len(questions))
-        found = batch(reply, len(questions))
-        for each in dict.fromkeys(owners):
-            each.cost.requests += requests
+        """One request (or one a line); its costs go to the owners of its lines."""
+        if self._alone is None:
+            reply, requests = self._send(rows.body(questions), len(questions))
+            found = batch(reply, len(questions))
+            for each in dict.fromkeys(owners):
+                each.cost.requests += requests
+        else:
+            began = time.perf_counter()
+            replies = list(self._alone.map(lambda question: self._fleet.post(rows.single(question), lines=1), questions))
+            self._waited += time.perf_counter() - began
+            found = [checked(reply) for reply, _ in replies]
+            for each, (_, requests) in zip(owners, replies, strict=True):
+                each.cost.requests += requests
         for each, question, one in zip(owners, questions, found, strict=True):
             cached = costs(one, len(question.ids))
             each.cost.sent += len(question.ids)

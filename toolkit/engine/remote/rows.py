@@ -151,6 +151,18 @@ def body(asked: Many[Question]) -> dict[str, Json]:
     }
 
 
+def single(asked: Question) -> dict[str, Json]:
+    """The request that asks one line alone, in the form that routers take, too."""
+    return {
+        "input_ids": list(asked.ids),
+        "sampling_params": RAW,
+        "return_logprob": True,
+        "logprob_start_len": asked.start,
+        "top_logprobs_num": asked.top,
+        **({"token_ids_logprob": list(asked.named)} if asked.named else {}),
+    }
+
+
 # Every parameter by name: a server may have been started with preferred ones that change scores.
 NEUTRAL: dict[str, Json] = {
     "temperature": 0.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "frequency_penalty": 0.0, "presence_penalty": 0.0,

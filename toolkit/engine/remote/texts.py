@@ -131,14 +131,17 @@ class Text:
         raise SchemaError(f"the server refuses the schema after {MOST_TRIES} keywords were taken out")
 
     def _body(self) -> dict[str, Json]:
+        """One set of parameters wherever that is enough: a router takes no list of them."""
         job, params = self.job, self.job.request.sampling
-        one = [
-            server_params(params, job.max_tokens, sample_seed(params.seed if params.temperature else None, index))
-            for index in range(params.n)
-        ]
-        for each in one if self.asked is not None else ():
-            each[self.asked.field] = self.asked.text  # type: ignore[union-attr]
-        return {"input_ids": [job.prompt] * params.n, "sampling_params": one, "stream": True}
+        seed = params.seed if params.temperature > 0 else None
+        seeds = [sample_seed(seed, index) for index in range(params.n if seed is not None else 1)]
+        asked = {} if self.asked is None else {self.asked.field: self.asked.text}
+        every = [{**server_params(params, job.max_tokens, each), **asked} for each in seeds]
+        return {
+            "input_ids": [job.prompt] * params.n if params.n > 1 else job.prompt,
+            "sampling_params": every if len(every) > 1 else every[0],
+            "stream": True,
+        }
 
     def _warm(self) -> None:
         """Compute the prompt once: samples that begin together would each compute it."""
@@ -211,11 +214,11 @@ class Text:
             return ()
         top, named = params.logprobs or 0, list(params.logprob_ids)
         body = {
-            "input_ids": [[*prompt, *sample.ids]], "sampling_params": rows.WARM, "return_logprob": True,
-            "logprob_start_len": len(prompt) - 1, "top_logprobs_num": top, "token_ids_logprob": [named],
+            "input_ids": [*prompt, *sample.ids], "sampling_params": rows.WARM, "return_logprob": True,
+            "logprob_start_len": len(prompt) - 1, "top_logprobs_num": top, **({"token_ids_logprob": named} if named else {}),
         }  # fmt: skip
         reply, requests = self.fleet.post(body, lines=1)
-        (one,) = batch(reply, 1)
+        one = checked(reply)
         self._spend(requests, len(prompt) + len(sample.ids), costs(one, len(prompt) + len(sample.ids)))
         meta = one["meta_info"]
         found = []
