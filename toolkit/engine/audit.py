@@ -48,9 +48,10 @@ class Evidence:
         """probs [K] float64, all above 0, sum 1; the token is at `place`."""
         logs = probs.log()
         x = logs[place]
-        wrong = [torch.logaddexp(torch.log1p(torch.tensor(-e)) + x, torch.tensor(math.log(e / len(probs)))) for e in _WRONG]
+        noise = probs.new_tensor([math.log(share / len(probs)) for share in _WRONG])
+        wrong = torch.logaddexp(x + noise.new_tensor([math.log1p(-share) for share in _WRONG]), noise)
         powers = [power * x - torch.logsumexp(power * logs, 0) for power in _POWERS]
-        self._logs += torch.stack([*wrong, *powers]) - x
+        self._logs += torch.cat((wrong, torch.stack(powers))) - x
         self.tokens += 1
 
     @property

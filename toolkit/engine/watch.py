@@ -48,16 +48,18 @@ class Checks:
                 kind = READERS.load(watch.kind)(watch)
                 self._reports.append(kind.report)
                 self._reader = kind.reader
-            if grammar is not None and grammar.kind != "lark":
+            if grammar is not None and _has_judge(grammar):
                 self._reports.append(Validator(grammar).check)
 
     @classmethod
     def of(cls, request: Request) -> Checks | None:
-        """The checks of a request's grammar and watch. Those without a Python type behind them are kept for the next request."""
+        """The checks of a request's grammar and watch. Those without the caller's own code in them are kept for the next request."""
         grammar, watch = request.grammar, request.watch
-        if watch is None and (grammar is None or grammar.kind == "lark"):
+        if watch is None and (grammar is None or not _has_judge(grammar)):
             return None
-        return cls(watch, grammar) if grammar is not None and grammar.python_type is not None else _kept(watch, grammar)
+        if grammar is not None and (grammar.python_type is not None or grammar.judge is not None):
+            return cls(watch, grammar)
+        return _kept(watch, grammar)
 
     def watcher(self, tokenizer: Tokenizer) -> Watcher:
         """A fresh one for a sample."""
@@ -79,6 +81,10 @@ class Checks:
             problem = self._reader().feed(text.encode()) if self._reader is not None else None
             return Report(None, (cut,) if problem is None else (cut, problem))
         return Report(None if violations else value, tuple(violations))
+
+
+def _has_judge(grammar: Grammar) -> bool:
+    return grammar.kind != "lark" or grammar.judge is not None
 
 
 @lru_cache(maxsize=_MOST_CHECKS)

@@ -49,7 +49,7 @@ class Inquest:
         self.recheck: Recheck | None = None
         self._watcher: Watcher | None = job.checks.watcher(job.tokenizer) if job.checks is not None else None
         self._seen = 0  # tokens looked at
-        self._speculated = self._drawn = self._closed = False
+        self._speculated = self._drawn = self._closed = self._counted = False
         self._cause: _Cause | None = None
         self._second = False
 
@@ -92,7 +92,8 @@ class Inquest:
         failed = cause.found_by in ("grammar", "engine") and not self._second
         if parts is not None or damning or failed:
             self._incident("speculation", again.old, parts)
-            self.job.is_tainted = True
+            self.job.is_tainted = self._counted = True
+            self.oversight.breaker.count(True)
         elif not self._second:
             again.trace = again.old.trace + again.trace[len(again.trace) - (len(again.ids) > len(again.old.ids)) :]
             if cause.found_by != "audit" and not cause.is_cut:
@@ -109,10 +110,10 @@ class Inquest:
             again.incidents[-1] = replace(again.incidents[-1], streamed=True)
         return again
 
-    def close(self, sample: Sample) -> None:
+    def close(self) -> None:
         """The sample has ended."""
-        if self._speculated:
-            self.oversight.breaker.count(any(each.kind == "speculation" for each in sample.incidents))
+        if self._speculated and not self._counted:
+            self.oversight.breaker.count(False)
 
     def _look(self, sample: Sample, start: int) -> _Cause | None:
         tokens = tuple(sample.ids[start:])

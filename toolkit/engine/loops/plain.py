@@ -78,6 +78,7 @@ class Sample:
         self.matched: str | int | None = None
         self.notes: list[str] = []
         self.trace: list[PassTrace] = []
+        self.counted = 0  # tokens that the books have
         self.incidents: list[Incident] = []
         self.audit: Audit | None = None
         self.is_silent = False  # what was told is not the text that there is: nothing more is told before the end
@@ -146,6 +147,7 @@ class Sample:
             self.trace.append(PassTrace(walk.tree.tokens, walk.tree.parent, tuple(walk.taken), tuple(emitted)))
 
     def _count(self, walk: Walk, emitted: int) -> None:
+        self.counted += emitted
         self.job.books.count_step(walk.tree, len(walk.taken), emitted)
 
     def _step(self, walk: Walk, logits: Tensor) -> None:

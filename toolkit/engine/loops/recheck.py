@@ -142,7 +142,8 @@ class Recheck:
         """The old text counts up to `kept`; what follows is written anew."""
         books = self.sample.job.books
         books.rechecked += kept
-        books.discarded += len(self.sample.old.ids) - kept
+        books.discarded += self.sample.old.counted - kept
+        self.sample.counted = len(self.sample.ids)
 
     def _settle(self, right: int) -> None:
         """Keep the keys and values of old tokens that stand, but for those whose rows are still wanted."""

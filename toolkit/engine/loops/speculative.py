@@ -122,7 +122,7 @@ class Line:
             return
         self.sample.report()
         if self.sample.done:
-            inquest.close(self.sample)
+            inquest.close()
         elif self._drafter is not None and not self.sample.reason:
             self._guard(self._observe, walk)
 
