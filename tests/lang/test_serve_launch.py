@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.errors import UsageError
+from toolkit.errors import EngineError, UsageError
 from toolkit.lang.diagnose import LINE_CHARS, SHOWN_LINES, explain, milestone
 from toolkit.lang.launch import PACKAGES, free_port, is_hub_name, launch, served_model
 from toolkit.lang.presets import PRESETS, Speculation
@@ -181,6 +181,8 @@ def test_milestones(line: str, reached: str) -> None:
         ("launch_server.py: error: unrecognized arguments: --nonsense 3", "refuses its flags: unrecognized arguments: --nonsense 3"),
         ("[2026-11-29 21:00:00] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "out of memory"),
         ("RuntimeError: [enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried", "out of memory"),
+        ("ValueError: Cannot find model module. 'FooModel' is not a registered model in the Transformers library", "has no such model: 'FooModel'"),
+        ("ValueError: The checkpoint you load has model type `foo` but Transformers does not recognize this architecture.", "has no such model"),
         ("OSError: Incorrect path_or_model_id: 'x'", "the model cannot be read: Incorrect path_or_model_id"),
         ("ModuleNotFoundError: No module named 'zmq'", "the package zmq is not installed"),
         ("[2026-11-29 21:00:00 TP0] ValueError: something of its own", "ValueError: something of its own"),
@@ -207,6 +209,11 @@ def test_an_end_without_a_word_says_so_and_a_killed_one_why() -> None:
         "want of memory" in explain("it ended", 137, ["x"]).message
         and "--max-total-tokens" in explain("it ended", 137, []).hint
     )
+
+
+def test_flags_that_sglang_refuses_are_a_mistake_of_usage() -> None:
+    assert isinstance(explain("it ended", 2, ["x.py: error: argument --dtype: invalid choice: 'int3'"]), UsageError)
+    assert isinstance(explain("it ended", 1, ["x"]), EngineError)
 
 
 def test_braces_in_a_log_are_text() -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 
-from toolkit.errors import EngineError
+from toolkit.errors import EngineError, ToolkitError, UsageError
 
 SHOWN_LINES = 25
 LINE_CHARS = 500
 KILLED = 137
+BAD_FLAGS = 2  # argparse's exit code
 HARMLESS = "Ignore import error"  # SGLang tries to import every model it knows
 
 _MILESTONES = tuple(
@@ -41,6 +42,8 @@ _CAUSES = tuple(
          "a dense Llama-like model, or a GPU"),
         (r"error: (unrecognized arguments: .*|argument .*)", "SGLang refuses its flags: {}", "python -m sglang.launch_server --help"),
         (r"((?:Model )?[Aa]rchitectures? .* (?:not supported|no SGLang implementation).*)", "SGLang has no such model: {}", "another model"),
+        (r"('\w+' is not a registered model .*|model type `.*` but Transformers does not recognize .*)", "SGLang has no such model: {}",
+         "another model"),
         (r"[Aa]ddress already in use", "its port is taken", "another --port"),
         (r"CUDA out of memory|OutOfMemoryError|Not enough memory|[Cc]an't allocate memory|Cannot allocate memory|\bMemoryError\b",
          "it is out of memory", _LESS),
@@ -57,14 +60,18 @@ def milestone(line: str) -> str:
     return next((says for pattern, says in _MILESTONES if pattern.search(line)), "")
 
 
-def explain(what: str, code: int | None, lines: list[str]) -> EngineError:
-    """The error for a server that ended with `code` (None: it still runs), with its last log lines."""
+def explain(what: str, code: int | None, lines: list[str]) -> ToolkitError:
+    """The error for a server that ended with `code` (None: it still runs), with its last log lines.
+
+    UsageError where it refused its flags, else EngineError.
+    """
     ended = what if code is None else f"{what} (exit code {code})"
     if not lines:
         return EngineError(f"{ended}, and printed nothing", hint=_cause([], code)[1])
     why, hint = _cause(lines, code)
     shown = "\n".join(f"  | {line[:LINE_CHARS]}" for line in lines[-SHOWN_LINES:])
-    return EngineError(f"{ended}{f': {why}' if why else ''}; its last lines:\n{shown}", hint=hint)
+    kind = UsageError if code == BAD_FLAGS else EngineError
+    return kind(f"{ended}{f': {why}' if why else ''}; its last lines:\n{shown}", hint=hint)
 
 
 def _cause(lines: list[str], code: int | None) -> tuple[str, str]:

@@ -91,7 +91,7 @@ def run_server(
     """The same for a launch that is made already.
 
     MissingExtraError for a package that is not installed; EngineError for a port or a GPU that is not there, and, with the
-    last log lines, for a server that ends or does not answer within `deadline` seconds.
+    last log lines, for a server that ends or does not answer within `deadline` seconds; UsageError where it refuses its flags.
     """
     require(deadline > 0, "deadline", deadline, "seconds > 0")
     check_runnable(plan)
