@@ -56,7 +56,7 @@ def test_the_wheel_ships_the_package_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
     assert tops == {"toolkit", "-".join(wheel.name.split("-")[:2]) + ".dist-info"}
-    assert "toolkit/py.typed" in names
+    assert {"toolkit/py.typed", "toolkit/lang/cpu/packages/sgl_toolkit_cpu-1.0.dist-info/entry_points.txt"} <= set(names)
     shipped = {name for name in names if name.startswith("toolkit/") and name.endswith(".py")}
     assert shipped == {path.relative_to(ROOT).as_posix() for path in (ROOT / "toolkit").rglob("*.py")}
 
