@@ -121,6 +121,21 @@ def test_what_a_model_decodes_under_a_grammar_of_tools_is_read_back(tiny: Embedd
     assert all(each.value.keys() == {"name", "arguments"} for each in found.alternatives if each.valid)
 
 
+@pytest.mark.parametrize("name", ["qwen3_coder", "glm45"])
+@pytest.mark.parametrize("most", [3, 1_000, 100_000])
+def test_a_text_with_a_long_bound_may_hold_what_looks_like_its_closing_tag(name: str, most: int) -> None:
+    parameters = {"properties": {"a": {"type": "string", "maxLength": most}, "b": {"type": "string"}}}
+    compiled = compile_grammar(call_grammar(name, [{"name": "f", "parameters": parameters}]), BYTES)
+    for text in ("", "\n", "</", "</parameter</arg_value<"[:most], "x" * min(most, 500)):
+        ids, matcher = BYTES.encode(format_named(name).body("f", {"a": text, "b": "y"})), compiled.matcher()
+        for token in ids:
+            matcher.fill(allocate(1, BYTES.vocab_size), 0)
+            matcher.advance([token])
+        assert matcher.is_accepting
+    too_long = BYTES.encode(format_named(name).body("f", {"a": "x" * (most + 1)}))
+    assert compiled.matcher().accepts(too_long) < len(too_long)
+
+
 @pytest.mark.slow
 def test_what_a_real_model_decodes_under_a_grammar_of_tools_is_read_back_though_its_tokens_cross_the_marks() -> None:
     weather = ToolSet([{"name": "weather", "parameters": {"properties": {"city": {"type": "string", "maxLength": 12}, "days": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["city", "days"]}}])  # fmt: skip

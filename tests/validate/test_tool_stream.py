@@ -277,5 +277,7 @@ def test_a_closed_stream_is_closed_and_options_are_checked() -> None:
         tool_stream("hermes", [{"name": "a"}, {"name": "a"}])
     with pytest.raises(SchemaError, match="parameters of tool a"):
         tool_stream("hermes", [{"name": "a", "parameters": {"properties": {"x": {"$ref": "https://example.org/s"}}}}])
+    with pytest.raises(SchemaError, match="parameters of tool a: the schema is no JSON"):
+        tool_stream("hermes", [{"name": "a", "parameters": {"default": {1, 2}}}])
     with pytest.raises(UsageError, match="non-empty list"):
         tool_stream("hermes", [])

@@ -9,6 +9,7 @@ Source: JSON Schema core draft 2020-12; also drafts 2019-09, 7, 6 and 4 where `$
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -104,6 +105,15 @@ def schema_of(text: str) -> Json:
             raise SchemaError(f"the schema is not JSON: {error.message}") from None
         check_schema(schema)
     return schema
+
+
+def checked_schema(schema: Json) -> Json:
+    """A checked copy of a schema value from anywhere; callers do not change it. Raises SchemaError, also where it is no JSON."""
+    try:
+        text = json.dumps(schema)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SchemaError(f"the schema is no JSON value: {error}") from None
+    return schema_of(text)
 
 
 @contextmanager

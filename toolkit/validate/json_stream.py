@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from toolkit.contracts import Json
 from toolkit.errors import UsageError
-from toolkit.schema import MAX_CHARS, MAX_DEPTH, JsonError, check_schema
+from toolkit.schema import MAX_CHARS, MAX_DEPTH, JsonError, checked_schema
 from toolkit.validate.json_machine import JsonMachine, Path
 from toolkit.validate.partial import Partial, partial_of
 from toolkit.validate.utf8 import Utf8, size
@@ -51,9 +51,9 @@ class JsonStream:
             from toolkit.validate.early import EarlyJudge
             from toolkit.validate.judge import SchemaJudge
 
-            check_schema(schema)
-            self._judge = SchemaJudge(schema, CHECK_SECONDS)
-            self._early = EarlyJudge(schema, self._judge)
+            checked = checked_schema(schema)
+            self._judge = SchemaJudge(checked, CHECK_SECONDS)
+            self._early = EarlyJudge(checked, self._judge)
 
     @property
     def is_complete(self) -> bool:

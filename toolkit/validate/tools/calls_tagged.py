@@ -96,16 +96,23 @@ def tagged_text(key: str, value: Json, closing: str) -> str:
     return text
 
 
-def tagged_rules(tool: Offered, number: int, opening: str, closing: str) -> str:
+def tagged_rules(tool: Offered, number: int, opening: str, closing: tuple[str, str, str]) -> str:
     """Lark rules for one tool's arguments, in the order of its schema; `args{number}` is the rule of all of them.
 
-    `opening` holds `{key}`; both tags stand with the white space that belongs to them.
+    `opening` holds `{key}`; `closing` is the tag between what stands before it and after it as white space.
     """
-    names = [checked_name(name) for name in tool.outline.names]
-    required = set(tool.outline.required)
+    required, described = set(tool.outline.required), tool.parameters.get("properties", {})
+    possible = [name for name in tool.outline.names if tool.outline.child(name).types or name in required]
+    names = [checked_name(name) for name in possible]
     missing = sorted(required - set(names))
     if missing:
         raise UnsupportedError(f"tool {tool.name!r} requires {', '.join(missing)[:200]}, which its properties do not describe")
+    elsewhere = [name for name in names if name not in described]
+    if elsewhere:
+        raise UnsupportedError(
+            f"tool {tool.name!r} describes {', '.join(elsewhere)[:200]} under $ref or allOf: tagged calls have no grammar for that",
+            hint="write them under properties",
+        )
     used = [f"a{number}_{i}" + ("" if name in required else "?") for i, name in enumerate(names)]
     rules = [f"args{number}: {' '.join(used) or literal('')}"]
     for i, name in enumerate(names):
@@ -146,20 +153,22 @@ def _left(part: Mapping[str, Json], is_text: bool) -> list[str]:
     return [keyword for keyword in part if keyword not in said | plain]
 
 
-def _value_rule(tool: Offered, name: str, number: str, closing: str) -> tuple[str, list[str]]:
-    """What follows an opening tag, its closing tag included, and the terminals that it needs."""
-    place, bare = tool.outline.child(name), closing.strip(SPACE)
+def _value_rule(tool: Offered, name: str, number: str, closing: tuple[str, str, str]) -> tuple[str, list[str]]:
+    """What follows an opening tag, the closing tag included, and the rules that it needs."""
+    place, end = tool.outline.child(name), "".join(closing)
     if "string" not in place.types:
-        return f"v{number} {literal(closing)}", [f"v{number}: {schema_rule(_part(tool.parameters, name))}"]
+        return f"v{number} {literal(end)}", [f"v{number}: {schema_rule(_part(tool.parameters, name))}"]
     if place.texts is not None and place.types == {"string"}:
-        texts = [literal(tagged_text(name, text, bare) + closing) for text in place.texts]
+        texts = [literal(tagged_text(name, text, closing[1]) + end) for text in place.texts]
         return f"V{number}", [f"V{number}: {' | '.join(texts)}"]
-    most = "" if place.most_chars is None else str(place.most_chars)
-    times = f"{{0,{most}}}" if most else "*"
-    tag = bare.replace("/", r"\/")
+    before, tag, after = closing
+    times = "*" if place.most_chars is None else f"{{0,{place.most_chars}}}"
+    # Lazy: a text is over with the first closing tag. The break before it may be left out, since reading does not ask for it: to
+    # demand it would be an intersection with "no such tag before", which long bounds make too costly for the grammar engine.
+    text = f"/(?s:.{times})/ {literal(before) + '?' if before else ''} {literal(tag)}"
     words = (("null",) if "null" in place.types else ()) + (("true", "false") if "boolean" in place.types else ())
-    others = "".join(f" | {literal(word + closing)}" for word in words)  # which a bound might not leave room for
-    return f"V{number}", [f"V{number}: (/(?s:.{times})/ & ~/(?s:.*){tag}(?s:.*)/) {literal(closing)}{others}"]
+    others = "".join(f" | {literal(word + before + tag)}" for word in words)  # which a bound might not leave room for
+    return f"v{number} {literal(after)}", [f"v{number}[lazy]: {text}{others}"]
 
 
 def _part(parameters: Mapping[str, Json], name: str) -> dict[str, Json]:

@@ -56,7 +56,7 @@ class Glm45(ToolFormat):
     def rules(self, tools: ToolSet) -> str:
         calls = [f"{literal(checked_name(name) + chr(10))} args{i}" for i, name in enumerate(tools)]
         arguments = [
-            tagged_rules(tool, i, "<arg_key>{key}</arg_key>\n<arg_value>", "</arg_value>\n")
+            tagged_rules(tool, i, "<arg_key>{key}</arg_key>\n<arg_value>", ("", "</arg_value>", "\n"))
             for i, tool in enumerate(tools.values())
         ]
         return "\n".join([f"call: {' | '.join(calls)}", *arguments])

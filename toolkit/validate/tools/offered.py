@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolkit.contracts import Json, Violation, require
 from toolkit.errors import SchemaError, UsageError
-from toolkit.schema import check_schema, subschemas
+from toolkit.schema import checked_schema, subschemas
 from toolkit.validate.outline import Outline
 
 if TYPE_CHECKING:
@@ -107,12 +107,11 @@ def _named_parameters(tool: Any) -> tuple[str, dict[str, Json]]:
     require(isinstance(name, str) and name != "", "tool name", name, "a non-empty string")
     require(isinstance(parameters, Mapping), f"parameters of tool {name}", parameters, "a JSON Schema object")
     try:
-        check_schema(parameters)
+        return name, {"type": "object", **checked_schema(dict(parameters))}
     except SchemaError as error:
         raise SchemaError(
             f"parameters of tool {name}: {error.message}", path=error.path, keyword=error.keyword, hint=error.hint
         ) from error
-    return name, {"type": "object", **parameters}
 
 
 def _closed(parameters: dict[str, Json]) -> dict[str, Json]:

@@ -65,7 +65,9 @@ class Qwen3Coder(ToolFormat):
         calls = [
             f'{literal(f"<function={checked_name(name)}>" + chr(10))} args{i} "</function>"' for i, name in enumerate(tools)
         ]
-        arguments = [tagged_rules(tool, i, "<parameter={key}>\n", "\n</parameter>\n") for i, tool in enumerate(tools.values())]
+        arguments = [
+            tagged_rules(tool, i, "<parameter={key}>\n", ("\n", "</parameter>", "\n")) for i, tool in enumerate(tools.values())
+        ]
         return "\n".join([f"call: {' | '.join(calls)}", *arguments])
 
     def partial(self, tools: ToolSet) -> tuple[str, ...]:
