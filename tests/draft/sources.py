@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from tests.draft.heads import medusa_folder, mtp_folder
 from tests.model.native_twin import random_decoder
 from toolkit.draft.contract import DRAFTERS, Source, Target
 from toolkit.model.native.decoder import NativeDecoder
@@ -32,7 +34,10 @@ TARGETS: Mapping[str, Callable[[], Target]] = {"torch": torch_target, "native": 
 OPTIONS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "ngram": ({"min_match": 1, "width": 1, "floor": 0.01}, {"width": 8, "floor": 0.0}),
     "model": ({"width": 1, "floor": 0.0}, {"draw": True, "width": 1, "floor": 0.0}, {"draw": True, "width": 3, "floor": 0.0}),
+    "medusa": ({"width": 1, "floor": 0.0}, {"draw": True}),
+    "mtp": ({"width": 1, "floor": 0.0}, {"draw": True, "width": 1, "floor": 0.0}, {"draw": True, "width": 3, "floor": 0.0}),
 }
+HEADS: Mapping[str, Callable[[str, Target], Path]] = {"mtp": mtp_folder, "medusa": medusa_folder}
 
 
 def options_of(name: str) -> tuple[Mapping[str, Any], ...]:
@@ -40,5 +45,12 @@ def options_of(name: str) -> tuple[Mapping[str, Any], ...]:
 
 
 def build(name: str, target: Target, options: Mapping[str, Any]) -> Source:
-    source: Source = DRAFTERS.load(name)(target, options)
+    """A source of the table; one that needs a head gets a random one."""
+    source: Source = DRAFTERS.load(name)(target, {**_heads(name, target), **options})
     return source
+
+
+def _heads(name: str, target: Target) -> Mapping[str, Any]:
+    if name in HEADS:
+        return {"head": str(HEADS[name](target.model, target))}
+    return {part: {"head": str(HEADS[part](target.model, target))} for part in name.split("+") if part in HEADS}

@@ -106,6 +106,10 @@ class Decoder:
         """Embeddings [T, D] of tokens [T] int64."""
         return F.embedding(tokens, self.embedding)
 
+    def head_rows(self, ids: Tensor) -> Tensor:
+        """Rows [n, D] of the head for tokens [n] int64."""
+        return self.head.weight[ids.to(self.device)]
+
     @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, V] float32 of hidden rows [R, D]."""

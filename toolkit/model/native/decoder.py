@@ -108,6 +108,11 @@ class NativeDecoder:
         return next(name for name, index in kernels().items() if index == self._kernels)
 
     @property
+    def kernel_set(self) -> int:
+        """Its index, for `linear`."""
+        return self._kernels
+
+    @property
     def nbytes(self) -> int:
         """Bytes of packed weights that a pass and its head read, or look rows up in."""
         layers = [matrix for layer in self.packed.layers[: self.config.layers] for matrix in layer.matrices]
@@ -156,9 +161,11 @@ class NativeDecoder:
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Embeddings [T, D] float32 of tokens [T] int64, as a pass starts from them."""
-        packed = self.packed.embedding
-        rows = packed.tiles[tokens // TILE, :, tokens % TILE]
-        return rows.reshape(len(tokens), -1) * packed.scale[tokens, None]
+        return self.packed.embedding.rows(tokens)
+
+    def head_rows(self, ids: Tensor) -> Tensor:
+        """Rows [n, D] float32 of the head for tokens [n] int64, as they are multiplied with."""
+        return self.packed.head.rows(ids)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, V] float32 of hidden rows [R, D]."""

@@ -33,6 +33,10 @@ class Packed:
         bias = None if self.bias is None else self.bias.data_ptr()
         return CLinear(self.tiles.data_ptr(), self.scale.data_ptr(), bias, self.outputs, self.inputs)
 
+    def rows(self, outputs: Tensor) -> Tensor:
+        """Rows [n, inputs] float32 of the matrix, as int8 and scale stand for them; outputs [n] int64."""
+        return self.tiles[outputs // TILE, :, outputs % TILE].reshape(len(outputs), -1) * self.scale[outputs, None]
+
     @property
     def nbytes(self) -> int:
         """Bytes of weights and scales."""

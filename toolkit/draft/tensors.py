@@ -1,0 +1,56 @@
+"""Tensors: reading the safetensors file of a head, every tensor checked before it is used.
+
+In: a file, and the shape that each tensor must have.   Out: float32 tensors on the CPU.
+Knows nothing about: what they mean.
+Invariants: nothing missing, nothing left over, finite numbers; sizes are checked before anything is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from toolkit.errors import InputError
+
+Shape = tuple[int, ...]
+
+
+def shapes_in(path: Path) -> dict[str, Shape]:
+    """Name -> shape. InputError for a file that is none."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no mapping
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path} is not a readable safetensors file: {error}") from error
+
+
+def read_tensors(path: Path, wanted: Mapping[str, Shape]) -> dict[str, Tensor]:
+    """Exactly the wanted tensors: floating ones as float32, others as int64. InputError for anything else."""
+    from safetensors import safe_open
+
+    found = shapes_in(path)
+    for what, names in (("lacks", wanted.keys() - found.keys()), ("has unknown", found.keys() - wanted.keys())):
+        if names:
+            raise InputError(f"{path} {what} tensors: {', '.join(sorted(names))[:200]}")
+    for name, shape in wanted.items():
+        if found[name] != shape:
+            raise InputError(f"{path}: {name} has shape {list(found[name])}, expected is {list(shape)}")
+    tensors: dict[str, Tensor] = {}
+    with safe_open(path, framework="pt") as file:
+        for name in wanted:
+            tensor = file.get_tensor(name)
+            tensors[name] = tensor.to(torch.float32 if tensor.is_floating_point() else torch.int64)
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensors[name]).all()):
+                raise InputError(f"{path}: {name} holds NaN or infinity")
+    return tensors
+
+
+def check_ids(path: Path, ids: Tensor, vocab_size: int) -> None:
+    """InputError unless ids are distinct tokens in rising order."""
+    if not len(ids) or int(ids[0]) < 0 or int(ids[-1]) >= vocab_size or not bool((ids.diff() > 0).all()):
+        raise InputError(f"{path}: ids are not distinct tokens of 0 .. {vocab_size - 1} in rising order")
