@@ -32,9 +32,7 @@ def _root() -> Path:
     return Path(kept.name)
 
 
-def random_mtp(
-    config: ModelConfig, vocab: int, *, seed: int = 0, norms: Sequence[str] = (), dtype: torch.dtype = torch.float16
-) -> MtpHead:
+def random_mtp(config: ModelConfig, vocab: int, *, seed: int = 0, norms: Sequence[str] = (), gain: float = 2.0) -> MtpHead:
     """A head for a target of that shape with a draft vocabulary of half of `vocab`; weights are float16 numbers, as files hold them."""
     dice = torch.Generator().manual_seed(seed)
     D, F_ = config.hidden_size, 64
@@ -42,12 +40,12 @@ def random_mtp(
     ids = torch.randperm(vocab, generator=dice)[: vocab // 2].sort().values
 
     def take(*shape: int, spread: float = 1.0) -> Tensor:
-        return (torch.randn(shape, generator=dice) * spread * shape[-1] ** -0.5).to(dtype).float()
+        return (torch.randn(shape, generator=dice) * spread * shape[-1] ** -0.5).to(torch.float16).float()
 
     tensors = {
-        "fc": take(D, 2 * D, spread=2.0), "fc_bias": take(D), "qkv": take((heads + 2 * kv_heads) * width, D, spread=2.0),
-        "o": take(D, heads * width, spread=2.0), "mlp_norm": 1 + take(D), "gate_up": take(2 * F_, D, spread=2.0),
-        "down": take(D, F_, spread=2.0), "ids": ids,
+        "fc": take(D, 2 * D, spread=gain), "fc_bias": take(D), "qkv": take((heads + 2 * kv_heads) * width, D, spread=gain),
+        "o": take(D, heads * width, spread=gain), "mlp_norm": 1 + take(D), "gate_up": take(2 * F_, D, spread=gain),
+        "down": take(D, F_, spread=gain), "ids": ids,
     }  # fmt: skip
     tensors |= {name: 1 + take(D) for name in norms}
     return assemble(head_config(config, len(ids), F_), tensors)

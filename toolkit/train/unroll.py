@@ -34,6 +34,7 @@ def unroll(head: MtpHead, embedding: Tensor, batch: Batch, steps: int) -> list[S
     """Outputs of steps 1 .. `steps` wherever the reply gives them a label and their input exists."""
     B, T, D = batch.hidden.shape
     config = head.config
+    eps = config.rms_eps
     H, G, W = config.heads, config.kv_heads, config.head_dim
     embeddings = F.embedding(batch.tokens[:, 1:], embedding)  # of token p + 1
     cos, sin = _rotation(config, T, batch.hidden)
@@ -58,20 +59,21 @@ def unroll(head: MtpHead, embedding: Tensor, batch: Batch, steps: int) -> list[S
             break
         if step:  # rows that nothing looks at are left out
             x = head.enter(embeddings.view(-1, D)[places], features.view(-1, D)[places])
-            qkv = torch.zeros(B * T, (H + 2 * G) * W, device=x.device).index_put((places,), head.block.qkv(x).float())
+            qkv = torch.zeros(B * T, (H + 2 * G) * W, device=x.device).index_put(
+                (places,), head.block.qkv(_rms(x, head.block.attention_norm, eps)).float()
+            )
         else:
             x = head.enter(embeddings, features).view(B * T, D)
-            qkv, x = head.block.qkv(x).float(), x[places]
+            qkv, x = head.block.qkv(_rms(x, head.block.attention_norm, eps)).float(), x[places]
         q, k, v = torch.split(qkv.view(B, T, H + 2 * G, W), [H, G, G], 2)
         q, k = _rotate(q, cos, sin), _rotate(k, cos, sin)
         keys.append(k)
         values.append(v)
         seen = _attend(q, keys, values, causal)
         y = x.float() + head.block.o(seen.reshape(B * T, -1)[places])
-        z = y if head.block.mlp_norm is None else F.rms_norm(y, (D,), head.block.mlp_norm, config.rms_eps)
-        gate, up = head.block.gate_up(z).chunk(2, -1)
+        gate, up = head.block.gate_up(_rms(y, head.block.mlp_norm, eps)).chunk(2, -1)
         y = y + head.block.down(F.silu(gate) * up)
-        found.append(Step(y, places))
+        found.append(Step(_rms(y, head.norm, eps), places))
     return found
 
 
@@ -99,6 +101,10 @@ def _rotation(config: ModelConfig, T: int, like: Tensor) -> tuple[Tensor, Tensor
     angles = torch.arange(T, dtype=torch.float32, device=like.device)[:, None] * rope_frequencies(config).to(like.device)
     cos, sin = angles.cos(), angles.sin()
     return torch.cat((cos, cos), -1)[None, :, None], torch.cat((-sin, sin), -1)[None, :, None]
+
+
+def _rms(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    return x if weight is None else F.rms_norm(x, weight.shape, weight, eps)
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
