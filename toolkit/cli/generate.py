@@ -56,7 +56,7 @@ def generate(as_json: bool, trace: bool, events: bool, token_events: bool, **opt
     as_json = as_json or as_lines
     streams = not as_json and request.sampling.n == 1
     with opened(options) as engine, named_compile(name):
-        stream = answered(engine.generate([request]), request.sampling.n)
+        stream = answered(engine.generate([request]), results=request.sampling.n)
         for event in split(stream) if token_events else stream:
             if isinstance(event, Delta) and as_lines:
                 emit(_event(event))
