@@ -12,10 +12,11 @@ Knows nothing about: how drafters guess, how a text is read again.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from toolkit.contracts import Audit, Incident
+from toolkit.contracts import Audit, Completion, Incident
 from toolkit.draft.tree import DraftTree
 from toolkit.engine.audit import ALARM
 from toolkit.engine.job import Job
@@ -38,7 +39,6 @@ class _Cause:
     offset: int
     tokens: tuple[int, ...]
     why: str
-    is_cut: bool = False  # the text is merely not whole
 
 
 class Inquest:
@@ -47,7 +47,9 @@ class Inquest:
     def __init__(self, job: Job, drafter: str, oversight: Oversight) -> None:
         self.job, self.drafter, self.oversight = job, drafter, oversight
         self.recheck: Recheck | None = None
+        began = time.perf_counter()
         self._watcher: Watcher | None = job.checks.watcher(job.tokenizer) if job.checks is not None else None
+        job.books.guard_s += time.perf_counter() - began
         self._seen = 0  # tokens looked at
         self._speculated = self._drawn = self._closed = self._counted = False
         self._cause: _Cause | None = None
@@ -96,7 +98,7 @@ class Inquest:
             self.oversight.breaker.count(True)
         elif not self._second:
             again.trace = again.old.trace + again.trace[len(again.trace) - (len(again.ids) > len(again.old.ids)) :]
-            if cause.found_by != "audit" and not cause.is_cut:
+            if cause.found_by != "audit":
                 self._incident("unclear" if self.recheck.drawn else "model", again.old, None)
         upto = self._anew(parts, damning)
         self.recheck = None
@@ -118,16 +120,17 @@ class Inquest:
     def _look(self, sample: Sample, start: int) -> _Cause | None:
         tokens = tuple(sample.ids[start:])
         if self._watcher is not None and self._watcher.problem is None:
+            began = time.perf_counter()
             problem = self._watcher.look(tokens, "".join(sample._texts[start:]))
+            self.job.books.guard_s += time.perf_counter() - began
             if problem is not None:
                 return _Cause("parser", start, problem.offset, tokens, problem.violation.message)
         if not sample.is_over:
             return None
         result, size = sample.result(), len(raw_bytes(sample.ids, self.job.tokenizer))
-        if result.valid is False:
+        if result.valid is False and not _is_cut(result):
             worst = result.violations[-1]
-            is_cut = len(result.violations) == 1 and worst.keyword in CUT.values() and not worst.path
-            return _Cause("validator", start, size, tokens, f"{worst.keyword}: {worst.message}", is_cut)
+            return _Cause("validator", start, size, tokens, f"{worst.keyword}: {worst.message}")
         if self.oversight.wants(self.job.id, sample.index, sample.seed):
             return _Cause("audit", start, size, tokens, "plain decoding gives another text")
         return None
@@ -139,7 +142,7 @@ class Inquest:
             return None
         if damning:
             return 0
-        return self._cause.start if self._cause.found_by in ("parser", "validator") and not self._cause.is_cut else None
+        return self._cause.start if self._cause.found_by in ("parser", "validator") else None
 
     def _incident(self, kind: Literal["speculation", "model", "unclear"], old: Sample, parts: int | None) -> None:
         cause = self._cause
@@ -163,3 +166,8 @@ class Inquest:
             return Audit(verdict=verdict, method="likelihood", tokens=count, log_evidence=log, alarm=ALARM, why=why)
         method: Literal["argmax", "seed"] = "argmax" if again.params.temperature == 0 else "seed"
         return Audit(verdict=verdict, method=method, tokens=count, ties=ties, why=why)
+
+
+def _is_cut(result: Completion) -> bool:
+    """The text is merely not whole, and that is said of it."""
+    return len(result.violations) == 1 and result.violations[0].keyword in CUT.values() and not result.violations[0].path

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random as stdlib_random
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -30,7 +31,7 @@ from toolkit.draft.tree import EMPTY, DraftTree
 from toolkit.engine.job import Ask, Job, Loop
 from toolkit.engine.loops.walk import Walk
 from toolkit.engine.sequence import Sequence
-from toolkit.engine.watch import judged
+from toolkit.engine.watch import raw_bytes
 from toolkit.errors import CancelledError, EngineError
 from toolkit.grammar.mask import allocate, unpack
 from toolkit.sample.accept import choose
@@ -265,8 +266,12 @@ class Sample:
     def _judged(self) -> Completion:
         assert self.reason is not None
         self._rest += self._stream.flush()
-        completion = Completion(
-            text=self._stream.text,
+        began = time.perf_counter()
+        text = self._stream.text
+        report = self.job.checks.report(text, raw_bytes(self.ids, self.job.tokenizer), self.reason) if self.job.checks else None
+        self.job.books.guard_s += time.perf_counter() - began
+        return Completion(
+            text=text,
             token_ids=tuple(self.ids),
             finish_reason=self.reason,
             matched_stop=self.matched,
@@ -278,8 +283,10 @@ class Sample:
             timing=self.job.timing(len(self.ids)),
             incidents=tuple(self.incidents),
             audit=self.audit,
+            value=report.value if report is not None else None,
+            valid=report.valid if report is not None else None,
+            violations=report.violations if report is not None else (),
         )
-        return judged(self.job.checks, completion, self.job.tokenizer)
 
     def _logprob(self, row: Tensor, token: int) -> TokenLogprob:
         scores = torch.log_softmax(row.float(), dim=-1)

@@ -24,7 +24,6 @@ import torch
 from toolkit.contracts import Failed, Json, Usage
 from toolkit.engine.job import Ask, Job, Loop
 from toolkit.engine.remote import rows
-from toolkit.engine.remote.connection import FailedRequestError
 from toolkit.engine.remote.fleet import Fleet, Server
 from toolkit.engine.remote.reply import batch, checked, costs
 from toolkit.engine.sequence import Sequence as Line
@@ -152,15 +151,12 @@ class Rounds:
         """One step of a group. What a server refuses is found by asking for every job alone; a fleet that is gone ends all."""
         try:
             answers = self._ask(group)
-        except FailedRequestError as error:
-            for each in group:
-                self._end(each, error)
         except UsageError as error:
             for each in group:
                 self._end(each, error) if len(group) == 1 else self._round([each])
-        except EngineError as error:
+        except Exception as error:  # whatever a reply brings about, the lane goes on
             for each in group:
-                self._end(each, error)
+                self._end(each, _wrapped(each.job, error))
         else:
             for each in group:
                 each.job.books.passes += 1
