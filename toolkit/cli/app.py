@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from toolkit.cli import bench, explain, generate, jobs, models, programs, serve, validate
+from toolkit.cli import bench, explain, generate, jobs, models, programs, serve, train, validate
 from toolkit.errors import ToolkitError, UsageError
 
 INTERRUPTED = 130
@@ -48,7 +48,7 @@ def toolkit(context: click.Context, debug: bool) -> None:
 
 
 for _command in (
-    jobs.extract, generate.generate, generate.beam, programs.run, validate.validate, models.model, bench.bench, bench.demo,
+    jobs.extract, generate.generate, generate.beam, programs.run, validate.validate, models.model, bench.bench, bench.demo, train.train,
     serve.serve,
     explain.explain,
 ):  # fmt: skip
