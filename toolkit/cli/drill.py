@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from toolkit.cli.options import engine_options, json_option, opened
+from toolkit.cli.kinds import TEXT
+from toolkit.cli.options import json_option
 from toolkit.cli.output import console
-from toolkit.cli.verdict import verdict
+from toolkit.cli.verdict import no_verdict, verdict
 from toolkit.errors import UsageError
+
+COUNT, AUDIT = 10_000, 0.5
 
 
 @click.command(short_help="Thousands of texts through broken speculation: what gets past the guard?")
-@click.option("--count", type=click.IntRange(1), default=10_000, show_default=True, help="Texts, over all faults together.")
-@click.option(
-    "--audit", type=click.FloatRange(0, 1), default=0.5, show_default=True, help="Share of the texts that is audited."
-)
-@click.option("--overhead", is_flag=True, help="Measure the guard's share of decode time instead, on --model.")
-@engine_options
+@click.option("--count", type=click.IntRange(1), help=f"Texts, over all faults together.  [default: {COUNT}]")
+@click.option("--audit", type=click.FloatRange(0, 1), help=f"Share of the texts that is audited.  [default: {AUDIT}]")
+@click.option("--overhead", is_flag=True, help="Measure the guard's share of decode time instead.")
+@click.option("--model", type=TEXT, help="What the overhead is measured on.  [default: smollm2]")
 @json_option
-def drill(as_json: bool, count: int, audit: float, overhead: bool, **options: Any) -> int:
+def drill(as_json: bool, count: int | None, audit: float | None, overhead: bool, model: str | None) -> int:
     """A hand-written tiny model copies JSON documents while each fault is planted; exit code 1 if one invalid text passed as valid."""
+    for name, value, fits in (("--count", count, not overhead), ("--audit", audit, not overhead), ("--model", model, overhead)):
+        if value is not None and not fits:
+            raise UsageError(f"{name} says nothing {'with' if overhead else 'without'} --overhead", hint="leave it out")
     if overhead:
-        from toolkit.bench.guard_cost import run as measure
-
-        with opened({**options, "drafter": "ngram"}) as engine:
-            return verdict(measure(engine, console=console()), as_json)
+        return _overhead(model or "smollm2", as_json)
     from toolkit.gate.drill import run
 
-    if options["engine"] != "embedded":
-        raise UsageError(
-            f"--engine {options['engine']}: faults are planted into an engine of this process", hint="leave it out"
-        )
-    return verdict(run(count=count, audit=audit, console=console()), as_json)
+    texts, share = COUNT if count is None else count, AUDIT if audit is None else audit
+    return verdict(run(count=texts, audit=share, console=console()), as_json)
+
+
+def _overhead(model: str, as_json: bool) -> int:
+    from toolkit.bench.guard_cost import run
+    from toolkit.engine.embedded import EmbeddedEngine
+
+    with no_verdict(), EmbeddedEngine(model, drafter="ngram") as engine:
+        return verdict(run(engine, console=console()), as_json)
