@@ -559,12 +559,29 @@ def test_quality_asks_in_the_style_of_the_task_unless_told(run: Run, monkeypatch
 
 
 @pytest.mark.parametrize("name", [("peers",), ("--peers",)])
-def test_peers_has_two_spellings(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("chosen", "parts"),
+    [((), ["beams", "plain", "speculation"]), (("--part", "beams"), ["beams"]), (("--part", "speculation"), ["speculation"])],
+)
+def test_peers_has_two_spellings_and_measures_every_part_unless_told(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: tuple[str, ...], chosen: tuple[str, ...], parts: list[str]
+) -> None:
+    def part(arms: Any, **seen: Any) -> dict[str, Any]:
+        return {"verdict": "PASS", "reasons": [], "arms": arms, "ratios": {}, "quartiles": {}, **seen}
+
     monkeypatch.setattr("toolkit.model.store.resolve", lambda name: tmp_path)
-    monkeypatch.setattr("toolkit.cli.bench.opened", lambda options: nullcontext())
-    monkeypatch.setattr("toolkit.bench.peers.run", lambda engine, **options: {"verdict": "PASS", "limit": options["limit"]})
-    code, out, _ = run("bench", *name, "--limit", "2", "--json")
-    assert code == 0 and last(out) == {"verdict": "PASS", "limit": 2}
+    monkeypatch.setattr("toolkit.cli.speed.opened", lambda options: nullcontext())
+    monkeypatch.setattr("toolkit.cli.speed._llamacpp", lambda stack, engine: None)
+    monkeypatch.setattr("toolkit.bench.peers.run", lambda engine, **options: part([], limit=options["limit"]))
+    monkeypatch.setattr("toolkit.bench.plain.run", lambda engine, **options: part({}))
+    monkeypatch.setattr("toolkit.bench.speculation.run", lambda engines, prompts, **options: part([], kinds=list(prompts)))
+    code, out, _ = run("bench", *name, "--limit", "2", "--json", *chosen)
+    found = last(out)
+    assert (code, found["verdict"], list(found["parts"])) == (0, "PASS", parts)
+    if "beams" in parts:
+        assert found["parts"]["beams"]["limit"] == 2
+    if "speculation" in parts:
+        assert found["parts"]["speculation"]["kinds"] == ["chat", "copying"]
 
 
 @pytest.mark.parametrize(("passed", "code"), [(0, 0), (1, 1)])
