@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +11,12 @@ from typing import Any
 
 import pytest
 
+import toolkit
 from tests.server.asking import generate
 from tests.server.eagle_folder import write_random_eagle
-from toolkit.lang.serve import Server, Speculation, serve
+from toolkit.contracts import Done, Request, SamplingParams
+from toolkit.lang.presets import Speculation
+from toolkit.lang.serve import Server, serve
 
 pytestmark = pytest.mark.server
 
@@ -20,30 +25,41 @@ PROMPTS = (
     "Once upon a time there was a little robot who",
     "<|im_start|>user\nWrite a short poem about rain.<|im_end|>\n<|im_start|>assistant\n",
 )
-TOKENS = 40
+TOKENS, MORE = 40, 4
+GRAMMAR = {"regex": r" (was|could) [a-z ]{10,30}\.", "max_new_tokens": 20, "ignore_eos": False}
 
 
 @pytest.fixture(scope="module")
 def plain(sglang_server: Server) -> list[dict[str, Any]]:
-    """What the plain server answers, with log-probabilities."""
-    return generate(sglang_server.url, PROMPTS, max_new_tokens=TOKENS, return_logprob=True)
+    """What the plain server answers, with log-probabilities, and a little further than the others are asked."""
+    return generate(sglang_server.url, PROMPTS, max_new_tokens=TOKENS + MORE, return_logprob=True)
+
+
+@pytest.fixture(scope="module")
+def constrained(sglang_server: Server) -> list[int]:
+    """What the plain server answers within a grammar."""
+    found: list[int] = generate(sglang_server.url, PROMPTS[1:2], **GRAMMAR)[0]["output_ids"]
+    return found
 
 
 @contextmanager
 def speculating(target: Server, preset: str, **numbers: Any) -> Iterator[Server]:
+    """A server whose prompts are read in pieces of 16 tokens, so that drafting after a prompt in pieces is seen too."""
     speculation = Speculation(preset=preset, **numbers)
-    with serve(target.model, speculation=speculation, flags=("--random-seed", "1"), deadline=280) as server:
+    flags = ("--random-seed", "1", "--chunked-prefill-size", "16")
+    with serve(target.model, speculation=speculation, flags=flags, deadline=280) as server:
         yield server
 
 
-def assert_greedy_is_plain(server: Server, plain: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Alone and together, ids and log-probabilities; returns the counts of the batch."""
+def assert_greedy_is_plain(server: Server, plain: list[dict[str, Any]], constrained: list[int]) -> list[dict[str, Any]]:
+    """Alone and together, ids and log-probabilities, and within a grammar; returns the counts of the batch."""
     alone = generate(server.url, PROMPTS[:1], max_new_tokens=TOKENS)
-    assert alone[0]["output_ids"] == plain[0]["output_ids"]
+    assert alone[0]["output_ids"] == plain[0]["output_ids"][:TOKENS]
+    assert generate(server.url, PROMPTS[1:2], **GRAMMAR)[0]["output_ids"] == constrained
     found = generate(server.url, PROMPTS, max_new_tokens=TOKENS, return_logprob=True)
     for reply, expected in zip(found, plain, strict=True):
-        assert reply["output_ids"] == expected["output_ids"]
-        pairs = zip(*(each["meta_info"]["output_token_logprobs"] for each in (reply, expected)), strict=True)
+        assert reply["output_ids"] == expected["output_ids"][:TOKENS]
+        pairs = zip(*(each["meta_info"]["output_token_logprobs"][:TOKENS] for each in (reply, expected)), strict=True)
         assert max(abs(ours[0] - theirs[0]) for ours, theirs in pairs) < 1e-3
         counts = reply["meta_info"]
         histogram = counts["spec_correct_drafts_histogram"]
@@ -64,36 +80,79 @@ def assert_it_samples(server: Server) -> None:
 
 
 def test_ngram_gives_the_plain_ids_and_is_accepted_where_text_repeats(
-    sglang_server: Server, plain: list[dict[str, Any]]
+    sglang_server: Server, plain: list[dict[str, Any]], constrained: list[int]
 ) -> None:
     with speculating(sglang_server, "ngram") as server:
-        counts = assert_greedy_is_plain(server, plain)
+        counts = assert_greedy_is_plain(server, plain, constrained)
         assert_it_samples(server)
     assert counts[0]["spec_num_correct_drafts"] > 0
 
 
-def test_a_model_that_drafts_a_chain_for_itself_is_always_accepted(sglang_server: Server, plain: list[dict[str, Any]]) -> None:
+def test_a_model_that_drafts_a_chain_for_itself_is_always_accepted(
+    sglang_server: Server, plain: list[dict[str, Any]], constrained: list[int]
+) -> None:
     with speculating(sglang_server, "standalone", draft=sglang_server.model) as server:
-        counts = assert_greedy_is_plain(server, plain)
+        counts = assert_greedy_is_plain(server, plain, constrained)
         assert_it_samples(server)
     assert [count["spec_accept_rate"] for count in counts] == [1.0] * len(PROMPTS)
 
 
-def test_a_model_that_drafts_a_tree_for_itself_is_right_about_the_first_token(
-    sglang_server: Server, plain: list[dict[str, Any]]
+def test_a_model_that_drafts_a_tree_for_itself_is_accepted_exactly_where_its_tree_holds_the_greedy_text(
+    sglang_server: Server, plain: list[dict[str, Any]], constrained: list[int]
 ) -> None:
-    """Deeper nodes of the greedy path may have been left out of the tree for likelier ones; the first never is."""
-    with speculating(sglang_server, "standalone", draft=sglang_server.model, steps=3, topk=4, tokens=8) as server:
-        counts = assert_greedy_is_plain(server, plain)
+    """The tree is drafted once more by the embedded engine, every node after the whole text and its own ancestors."""
+    steps, topk, tokens = 3, 4, 8
+    with speculating(sglang_server, "standalone", draft=sglang_server.model, steps=steps, topk=topk, tokens=tokens) as server:
+        counts = assert_greedy_is_plain(server, plain, constrained)
         assert_it_samples(server)
-    assert [count["spec_correct_drafts_histogram"][0] for count in counts] == [0] * len(PROMPTS)
-    assert all(count["spec_num_correct_drafts"] > count["spec_verify_ct"] for count in counts)
+    assert all(count["spec_correct_drafts_histogram"][0] == 0 for count in counts)  # the likeliest token is in every tree
+    engine = toolkit.open_engine("embedded", model=sglang_server.model, format="float32")
+    try:
+        start = engine.tokenizer.encode(PROMPTS[1], control=True)
+        found = Counter(dict(enumerate(counts[1]["spec_correct_drafts_histogram"])))
+        assert +found == accepted(engine, start, plain[1]["output_ids"], steps, topk, tokens)
+    finally:
+        engine.close()
+
+
+def accepted(engine: Any, start: list[int], output: list[int], steps: int, topk: int, tokens: int) -> Counter[int]:
+    """How many drafts each pass accepts until TOKENS are out; the first of them came with the prompt."""
+    passes: Counter[int] = Counter()
+    out = 1
+    while out < TOKENS:
+        tree = drafted(engine, [*start, *output[:out]], steps, topk, tokens)
+        right = 0
+        while tuple(output[out : out + right + 1]) in tree:
+            right += 1
+        passes[right] += 1
+        out += right + 1
+    return passes
+
+
+def drafted(engine: Any, text: list[int], steps: int, topk: int, tokens: int) -> set[tuple[int, ...]]:
+    """The paths of the tree: topk continuations of the best topk of each level; of all of them the best."""
+    kept: list[tuple[float, tuple[int, ...]]] = [(1.0, ())]
+    every = []
+    for _ in range(steps):
+        after = likeliest(engine, [[*text, *path] for _, path in kept], topk)
+        level = [(score * p, (*path, token)) for (score, path), row in zip(kept, after, strict=True) for token, p in row]
+        kept = sorted(level, key=lambda node: -node[0])[:topk]
+        every += level
+    return {path for _, path in sorted(every, key=lambda node: -node[0])[: tokens - 1]}
+
+
+def likeliest(engine: Any, texts: list[list[int]], topk: int) -> list[list[tuple[int, float]]]:
+    """The likeliest next tokens of every text and their probabilities."""
+    sampling = SamplingParams(max_tokens=1, logprobs=topk, ignore_eos=True)
+    requests = [Request(prompt=text, id=str(i), sampling=sampling) for i, text in enumerate(texts)]
+    done = {event.request_id: event.result for event in engine.generate(requests) if isinstance(event, Done)}
+    return [[(token, math.exp(logprob)) for token, logprob in done[str(i)].logprobs[0].top] for i in range(len(texts))]
 
 
 def test_eagle_with_a_head_that_knows_nothing_gives_the_plain_ids(
-    sglang_server: Server, plain: list[dict[str, Any]], tmp_path: Path
+    sglang_server: Server, plain: list[dict[str, Any]], constrained: list[int], tmp_path: Path
 ) -> None:
     folder = write_random_eagle(Path(sglang_server.model), tmp_path)
     with speculating(sglang_server, "eagle", draft=str(folder)) as server:
-        assert_greedy_is_plain(server, plain)
+        assert_greedy_is_plain(server, plain, constrained)
         assert_it_samples(server)
