@@ -65,7 +65,9 @@ class Home(NamedTuple):
 def home(request: pytest.FixtureRequest) -> Iterator[Home]:
     """Prefix cache off: what a request finds there must not decide whether its rows are computed as before."""
     loaded = load("tiny", device="cpu", dtype="float32", format=request.param)
-    target = Target(loaded.decoder, loaded.torch, loaded.tokenizer, loaded.mark, "tiny", loaded.tokenizer.vocab_size)
+    target = Target(
+        loaded.decoder, loaded.torch, loaded.tokenizer, loaded.mark, f"tiny-{request.param}", loaded.tokenizer.vocab_size
+    )
     with EmbeddedEngine("tiny", format=request.param, kv_blocks=512, block_size=4, prefix_cache=False) as engine:
         yield Home(engine, target, {})
 
