@@ -10,7 +10,7 @@ import pytest
 from toolkit.contracts import Completion, Done, Event, Failed, Grammar, Request, SamplingParams, Usage, Watch
 from toolkit.engine.guard import guarded
 from toolkit.engine.metrics import Metrics
-from toolkit.errors import EngineError, ToolkitError, UnsupportedError, UsageError
+from toolkit.errors import ContextError, EngineError, NoValidError, ToolkitError, UnsupportedError, UsageError
 from toolkit.text.tokenizer import ByteTokenizer
 
 SCHEMA = '{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false}'
@@ -89,6 +89,12 @@ def test_what_an_engine_refuses_or_fails_on_is_an_attempt_and_the_next_one_is_ma
     found = run(engine, Request(prompt="x", watch=JSON), "plain", "ask", "constrained")
     assert found.valid and "speculate" in found.attempts[1].error and "gone" in found.attempts[2].error
     assert engine.metrics.value("toolkit_repairs_total", outcome="refused") == 2
+
+
+def test_an_engine_that_refuses_its_own_text_has_made_an_attempt() -> None:
+    engine = Told(NoValidError("the server's text is not valid", texts=(BAD,)), ContextError("too long"), GOOD)
+    found = run(engine, Request(prompt="x", watch=JSON), "ask", "plain")
+    assert found.valid and found.attempts[0].text == BAD and "too long" in found.attempts[1].error
 
 
 def test_the_first_try_raises_what_it_raises() -> None:

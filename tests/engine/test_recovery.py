@@ -132,12 +132,13 @@ def test_a_text_that_was_cut_off_is_no_incident(engine: EmbeddedEngine) -> None:
     assert found.usage.rechecked == 0 and streamed[0] == found.text == DOCUMENT.encode()[:30].decode(errors="replace")
 
 
-def test_an_engine_that_fails_on_a_draft_goes_on_without(engine: EmbeddedEngine) -> None:
+@pytest.mark.parametrize("error", [EngineError("settled nodes that are not there"), IndexError("no such node")])
+def test_an_engine_that_fails_on_a_draft_goes_on_without(engine: EmbeddedEngine, error: Exception) -> None:
     class Broken(Line):
         def verify(self, rows: torch.Tensor):  # type: ignore[no-untyped-def]
             walk = super().verify(rows)
             if walk.taken:
-                raise EngineError("settled nodes that are not there")
+                raise error
             return walk
 
     engine._line = Broken

@@ -60,7 +60,7 @@ def checked_ids(ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
 def admit(request: Request, tokenizer: Tokenizer, limits: Limits, *, spare: int = 0, apart: bool = False) -> Admitted:
     """Check a generation or beam request; see the module for what is raised. Each line may hold `spare` tokens beside its text.
 
-    apart: lines may come to hold the prompt each on its own.
+    apart: lines may each come to hold the prompt's last block on their own.
     """
     sampling = request.sampling
     if request.beam is None:
@@ -92,10 +92,8 @@ def admit(request: Request, tokenizer: Tokenizer, limits: Limits, *, spare: int 
         )
     max_tokens = min(request.beam.max_tokens if request.beam else sampling.max_tokens, room)
     lines = request.beam.width if request.beam else sampling.n
-    if apart:
-        reserve = reserve_blocks(0, [len(prompt) + max_tokens + spare] * lines, limits)
-    else:
-        reserve = reserve_blocks(len(prompt), [max_tokens + spare] * lines, limits)
+    size = limits.block_size
+    reserve = reserve_blocks(len(prompt), [max_tokens + spare + (size if apart else 0)] * lines, limits)
     grammar = compile_grammar(request.grammar, tokenizer) if request.grammar is not None else None
     return Admitted(prompt, grammar, max_tokens, reserve)
 

@@ -246,7 +246,7 @@ class EmbeddedEngine(Front):
         try:
             loop, spare, note = self._loop(request)
             checks = Checks.of(request) if request.beam is None else None
-            admitted = admit(request, self.tokenizer, self._limits, spare=spare, apart=spare > 0)
+            admitted = admit(request, self.tokenizer, self._limits, spare=spare, apart=spare > 0 and request.sampling.n > 1)
         except ToolkitError as error:
             tell(Failed(request.id, error))
             return

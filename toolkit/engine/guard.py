@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 from toolkit.contracts import Attempt, Completion, Engine, Grammar, Message, Prompt, Request, Violation, Watch, require
 from toolkit.engine.metrics import Metrics
 from toolkit.engine.watch import Checks, judged
-from toolkit.errors import EngineError, UnsupportedError, UsageError
+from toolkit.errors import EngineError, NoValidError, ToolkitError, UnsupportedError, UsageError
 from toolkit.results import only_result
 from toolkit.validate.tools.grammar import tools_grammar
 
@@ -54,7 +54,7 @@ def guarded(engine: Engine, request: Request, policies: Sequence[Policy] = (), *
             where = fallback if policy == "plain" and fallback is not None else engine
             found = _run(where, _again(policy, request, first, engine), checks)
             attempts.append(_attempt(policy, found))
-        except (UnsupportedError, EngineError) as error:
+        except ToolkitError as error:
             attempts.append(Attempt(policy=policy, error=str(error)))
         _count(engine, attempts[-1])
         if found.valid:
@@ -63,7 +63,10 @@ def guarded(engine: Engine, request: Request, policies: Sequence[Policy] = (), *
 
 
 def _run(engine: Engine, request: Request, checks: Checks) -> Completion:
-    result = only_result(engine.generate([request]))
+    try:
+        result = only_result(engine.generate([request]))
+    except NoValidError as error:  # an engine that has judged a text itself
+        result = Completion(text=error.texts[0] if error.texts else "", token_ids=(), finish_reason="stop")
     if not isinstance(result, Completion):
         raise EngineError(f"the engine gave a {type(result).__name__} for a text")
     return judged(checks, result, engine.tokenizer)

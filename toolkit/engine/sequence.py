@@ -81,10 +81,11 @@ class Sequence:
         if self.table.length > len(self.tokens):
             self.table.truncate(len(self.tokens))
 
-    def restart(self, matcher: Matcher | None) -> None:
-        """Back to the prompt, with a fresh matcher, no key and value of it kept or found in a cache: nothing old is trusted."""
+    def restart(self, matcher: Matcher | None, *, trusted: int = 0) -> None:
+        """Back to the prompt with a fresh matcher; its keys and values are kept for its first `trusted` tokens, found in no cache."""
         del self.tokens[self.prompt_length :]
-        self.release()
+        self.nodes = 0
+        self.table.truncate(min(trusted, self.table.length))
         self.matcher = matcher
         self.is_wary = True
 

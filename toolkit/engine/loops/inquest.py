@@ -24,7 +24,6 @@ from toolkit.engine.loops.plain import Sample
 from toolkit.engine.loops.recheck import Recheck
 from toolkit.engine.oversight import Oversight
 from toolkit.engine.watch import CUT, Watcher, raw_bytes
-from toolkit.errors import ToolkitError, UsageError
 
 Found = Literal["parser", "validator", "audit", "grammar", "engine"]
 SILENT = "what was streamed is not this text: speculation was found to be wrong too late, and nothing more was streamed"
@@ -68,7 +67,7 @@ class Inquest:
         self._open(sample, cause)
         return True
 
-    def opens_over(self, error: ToolkitError, sample: Sample, tree: DraftTree) -> bool:
+    def opens_over(self, by_grammar: bool, why: str, sample: Sample, tree: DraftTree) -> bool:
         """The engine failed while it verified a draft: True if the text is now to be read again, False where that cannot help."""
         if self._closed or not (self._speculated or len(tree)):
             return False
@@ -76,7 +75,7 @@ class Inquest:
         tokens, size = tuple(sample.ids[start:]), len(raw_bytes(sample.ids[:start], self.job.tokenizer))
         self._speculated = True
         self._drawn |= tree.q is not None and sample.params.temperature > 0
-        self._open(sample, _Cause("grammar" if isinstance(error, UsageError) else "engine", start, size, tokens, error.message))
+        self._open(sample, _Cause("grammar" if by_grammar else "engine", start, size, tokens, why))
         return True
 
     def _open(self, sample: Sample, cause: _Cause) -> None:

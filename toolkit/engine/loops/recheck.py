@@ -1,6 +1,7 @@
 """Recheck: a text that was speculated is read again by the target, from the prompt on, as plain decoding would write it.
 
-    restart -> prompt -> [pending | next old tokens] -> ...      every key and value anew, no tree, no settled branches
+    restart -> prompt -> [pending | next old tokens] -> ...      keys and values anew (but for the full blocks of a prompt
+                                                                 that several samples share), no tree, no settled branches
               plain step, plain step, ...  as long as it gives the old token; where it does not, the text goes on from there
 
 Tokens are drawn by the plain loop's own step from one row at a time, whatever the speculative walk had made of it. If drafts
@@ -97,7 +98,10 @@ class Recheck:
         self.sample = Again(old, ties=ties, drawn=drawn, upto=len(old.ids) if upto is None else upto)
         self._chain: DraftTree = EMPTY
         grammar = old.job.grammar
-        old.sequence.restart(grammar.matcher() if grammar is not None else None)
+        sequence = old.sequence
+        full = (sequence.prompt_length - 1) // sequence.table.block_size * sequence.table.block_size
+        trusted = full if old.params.n > 1 else 0  # samples share these blocks; there is no memory for one copy each
+        sequence.restart(grammar.matcher() if grammar is not None else None, trusted=trusted)
 
     def ask(self) -> Ask:
         """The prompt, then what is pending with the next old tokens behind it."""

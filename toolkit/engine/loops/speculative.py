@@ -31,7 +31,7 @@ from toolkit.engine.loops.walk import Walk
 from toolkit.engine.oversight import Oversight
 from toolkit.engine.pace import Pace, Stride
 from toolkit.engine.sequence import Sequence
-from toolkit.errors import CancelledError, EngineError, ToolkitError
+from toolkit.errors import CancelledError, ToolkitError, UsageError
 from toolkit.kv.view import WIDE
 
 
@@ -111,8 +111,8 @@ class Line:
             try:
                 walk = self.verify(rows)
                 found = inquest.opens(self.sample, self._tree)
-            except ToolkitError as error:
-                found = inquest.opens_over(error, self.sample, self._tree)
+            except Exception as error:
+                found = inquest.opens_over(isinstance(error, UsageError), _what(error), self.sample, self._tree)
                 if not found:
                     raise
             if found:
@@ -191,6 +191,6 @@ class Line:
 
 
 def _what(error: Exception) -> str:
-    if isinstance(error, EngineError):
+    if isinstance(error, ToolkitError):
         return str(error)
     return f"{type(error).__name__}: {error}"
