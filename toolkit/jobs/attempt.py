@@ -32,6 +32,7 @@ from toolkit.schema import check_schema, parse_json
 from toolkit.validate.check import Validator
 
 COUNTED = ("input_tokens", "cached_tokens", "output_tokens", "forced_tokens", "passes", "rows")
+COUNTED_REMOTE = ("requests", "tokens_sent")  # 0 without a server, and then left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,8 @@ def _checked(record: Record, result: BeamResult, grammar: Grammar) -> Outcome:
         parse_json(json_text(line))
     except InputError as error:
         raise NoValidError(f"the output line could not be read back: {error.message}", texts=(result.text,)) from None
-    return Outcome(True, line, {name: getattr(result.usage, name) for name in COUNTED})
+    usage = {name: getattr(result.usage, name) for name in (*COUNTED, *COUNTED_REMOTE)}
+    return Outcome(True, line, {name: count for name, count in usage.items() if count or name in COUNTED})
 
 
 def _stage(error: ToolkitError, stage: str) -> str:
