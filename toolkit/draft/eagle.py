@@ -58,12 +58,13 @@ def write_eagle(folder: Path, head: MtpHead, target: ModelConfig) -> None:
 
 
 def _config(layer: ModelConfig, target: ModelConfig) -> dict[str, Any]:
+    """Never tied: SGLang takes the target's embedding and head for the draft's, and frees the draft's own one by one."""
     return {
         "architectures": [ARCHITECTURE], "model_type": "llama", "hidden_size": layer.hidden_size, "num_hidden_layers": 1,
         "num_attention_heads": layer.heads, "num_key_value_heads": layer.kv_heads, "head_dim": layer.head_dim,
         "intermediate_size": layer.intermediate, "vocab_size": target.vocab_size, "max_position_embeddings": target.context,
         "rope_theta": layer.rope_theta, "rms_norm_eps": layer.rms_eps, "hidden_act": "silu", "attention_bias": False,
-        "mlp_bias": False, "tie_word_embeddings": target.tied, "dtype": "float16", "torch_dtype": "float16",
+        "mlp_bias": False, "tie_word_embeddings": False, "dtype": "float16", "torch_dtype": "float16",
     }  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 In: a base model, a folder, a number of tokens.   Out: shards (see shards.py) until the folder holds that many reply tokens.
 Knows nothing about: what is trained on them.
 Invariants: a folder holds one recipe (base fingerprint, seed, depths) and refuses another; a run that was cut goes on with the
-tasks that no shard holds; the same recipe asks the same prompts. A drawn user turn that was drawn before is refused.
+tasks that no shard holds; the same recipe asks the same prompts. A user turn that the model wrote before is refused (within a
+run: a turn of an earlier run may come again).
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from toolkit.contracts import Json
+from toolkit.contracts import Json, Tokenizer
 from toolkit.engine.formats import formatted
 from toolkit.errors import UsageError
+from toolkit.model.decoder import Decoder
 from toolkit.model.fingerprint import fingerprint
 from toolkit.model.native.decoder import NativeDecoder
 from toolkit.model.native.library import trim
@@ -59,40 +61,45 @@ def make_data(base: str, folder: Path, tokens: int, *, seed: int = 0, width: int
     source = resolve(base)
     tokenizer = load_tokenizer(source)
     loaded = load_model(source)
-    depths = inner_depths(loaded.config.layers)
-    recipe = Recipe(fingerprint(source), seed, depths)
-    folder.mkdir(parents=True, exist_ok=True)
-    books = _Books(folder, recipe)
+    recipe = Recipe(fingerprint(source), seed, inner_depths(loaded.config.layers))
     decoder = formatted(loaded, "auto")
     del loaded
     if isinstance(decoder, NativeDecoder):
         trim()
-    prompts = Prompts(tokenizer, seed)
+    return fill(folder, recipe, decoder, tokenizer, tokens, width=width, tell=tell)
+
+
+def fill(
+    folder: Path, recipe: Recipe, decoder: Decoder | NativeDecoder, tokenizer: Tokenizer, tokens: int, *, width: int = 64,
+    tell: Tell | None = None,
+) -> Progress:  # fmt: skip
+    """`make_data` with what it loads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    books = _Books(folder, recipe)
+    prompts = Prompts(tokenizer, recipe.seed)
 
     def accept(turn: Sequence[int]) -> bool:
-        key = hash(tuple(turn))
-        if key in books.turns or not prompts.accept(turn):
+        if tuple(turn) in books.turns or not prompts.accept(turn):
             return False
-        books.turns.add(key)
+        books.turns.add(tuple(turn))
         return True
-
-    vocab = min(tokenizer.vocab_size, decoder.config.vocab_size)
-    lanes = Lanes(decoder, width=width, depths=depths, vocab=vocab, ends=tokenizer.eos_ids, accept=accept)
-    began, before = time.monotonic(), books.tokens
 
     def tasks() -> Iterator[Task]:
         for number in itertools.count():
-            if books.tokens + books.waiting >= tokens:
+            if books.held >= tokens:
                 return
             if number not in books.done:
                 yield prompts.task(number)
 
+    vocab = min(tokenizer.vocab_size, decoder.config.vocab_size)
+    lanes = Lanes(decoder, width=width, depths=recipe.depths, vocab=vocab, ends=tokenizer.eos_ids, accept=accept)
+    began, before = time.monotonic(), books.held
     for found in lanes.run(tasks()):
         books.enter(found)
         if tell is not None and isinstance(found, Line):
-            tell(books.progress((books.tokens + books.waiting - before) / (time.monotonic() - began)))
+            tell(books.progress((books.held - before) / (time.monotonic() - began)))
     books.flush()
-    return books.progress((books.tokens - before) / max(time.monotonic() - began, 1e-9))
+    return books.progress((books.held - before) / max(time.monotonic() - began, 1e-9))
 
 
 def inner_depths(layers: int) -> tuple[int, ...]:
@@ -106,12 +113,17 @@ class _Books:
     def __init__(self, folder: Path, recipe: Recipe) -> None:
         self._folder, self._recipe = folder, recipe
         self.done: set[int] = set()
-        self.turns: set[int] = set()
-        self.tokens = self.waiting = self._sequences = self._refused_all = self._shards = 0
+        self.turns: set[tuple[int, ...]] = set()  # user turns that the model wrote
+        self._written = self._waiting = self._sequences = self._refused_all = self._shards = 0
         self._lines: list[Line] = []
         self._refused: list[int] = []
         for path in shard_paths(folder):
             self._recall(path)
+
+    @property
+    def held(self) -> int:
+        """Reply tokens, written or not."""
+        return self._written + self._waiting
 
     def enter(self, found: Line | int) -> None:
         """Take in a finished line or a refused task."""
@@ -120,8 +132,8 @@ class _Books:
             self._refused_all += 1
             return
         self._lines.append(found)
-        self.waiting += len(found.top)
-        if self.waiting >= SHARD:
+        self._waiting += len(found.top)
+        if self._waiting >= SHARD:
             self.flush()
 
     def flush(self) -> None:
@@ -130,12 +142,12 @@ class _Books:
             return
         write_shard(self._folder, self._shards, self._lines, self._refused, self._json())
         self._shards += 1
-        self.tokens += self.waiting
+        self._written += self._waiting
         self._sequences += len(self._lines)
-        self._lines, self._refused, self.waiting = [], [], 0
+        self._lines, self._refused, self._waiting = [], [], 0
 
     def progress(self, rate: float) -> Progress:
-        return Progress(self.tokens + self.waiting, self._sequences + len(self._lines), self._refused_all, rate)
+        return Progress(self.held, self._sequences + len(self._lines), self._refused_all, rate)
 
     def _json(self) -> dict[str, Json]:
         return {**asdict(self._recipe), "depths": list(self._recipe.depths)}
@@ -148,7 +160,7 @@ class _Books:
             )
         held = read_shard(path, ("tokens", "bounds", "reply", "lse"))
         self.done |= {*about["tasks"], *about["refused"]}
-        self.tokens += len(held["lse"])
+        self._written += len(held["lse"])
         self._sequences += len(held["reply"])
         self._refused_all += len(about["refused"])
         self._shards = int(path.stem.rpartition("-")[2]) + 1
