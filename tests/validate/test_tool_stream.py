@@ -12,6 +12,7 @@ from tests.validate.tool_texts import TOOLS, encoded, read
 from toolkit.errors import SchemaError, UsageError
 from toolkit.validate.tools.events import Called, Calling, Content, Reasoning, Refused, ToolResult
 from toolkit.validate.tools.stream import tool_stream
+from toolkit.validate.tools.table import format_named
 
 CASES = Path(__file__).parents[2].parent / "shared" / "cases" / "toolcalls.jsonl"
 TRAIN = '<tool_call>\n{"name": "find_train", "arguments": {"to": "Porto"}}\n</tool_call>'
@@ -192,8 +193,6 @@ def test_a_fault_is_an_error_that_says_where_and_why_and_never_a_call(name: str,
 
 @pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "glm45", "deepseek"])
 def test_after_a_fault_the_next_call_is_read_where_the_format_says_where_it_begins(name: str) -> None:
-    from toolkit.validate.tools.table import format_named
-
     format_ = format_named(name)
     bad = format_.write(("ping", {})).replace("ping", "p\nin}g{", 1).replace("}", "", 1)
     result = result_of(f"a {bad} b {format_.write(('find_hotel', {'nights': 2}))} c", name)
@@ -254,9 +253,21 @@ def test_bytes_that_are_no_utf8_are_named_and_replaced_in_text_and_spoil_a_call(
     assert not result.calls and keywords(result)[0] == "utf8"
 
 
+@pytest.mark.parametrize("name", ["qwen3_coder", "glm45"])
+def test_a_text_that_is_no_utf8_spoils_its_call_alike_for_every_cut(name: str) -> None:
+    written = format_named(name).write(("note", {"text": "a~b"}), ("find_hotel", {"nights": 2})).encode()
+    data = written.replace(b"~", b"\xe2\x82")
+    whole = read(name, [data])
+    assert names(whole[1]) == ["find_hotel"] and keywords(whole[1]) == ["utf8", "utf8"]
+    assert all(read(name, [data[:at], data[at:]]) == whole for at in range(len(data)))
+
+
 def test_a_stream_is_bounded_in_bytes_and_errors() -> None:
     _, result = read("hermes", [b"abc", TRAIN.encode()], max_bytes=10)
     assert keywords(result) == ["truncated", "size"] or keywords(result) == ["size"]
+    for at in range(len(TRAIN)):
+        data = encoded(f"<think>é</think>{TRAIN}é")
+        assert read("hermes", [data[:at], data[at:]], max_bytes=70) == read("hermes", [data], max_bytes=70)
     _, result = read("hermes", [b"</tool_call>" * 500])
     assert len(result.errors) == 64 and "may be more" in result.errors[-1].message
 

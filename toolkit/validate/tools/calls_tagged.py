@@ -36,6 +36,7 @@ class TaggedArguments:
         self._key = ""
         self._place = self._outline
         self._parts: list[str] = []
+        self._is_bad = False
         call.add("{")
 
     def begin(self, key: str) -> None:
@@ -48,17 +49,19 @@ class TaggedArguments:
             self._call.add('"')
 
     def add(self, piece: str) -> None:
-        """More of its text. Raises Fault for a byte that is no UTF-8."""
+        """More of its text; nothing counts after a byte that is no UTF-8."""
+        if self._is_bad:
+            return
         bad = first_byte(piece)
-        piece = piece if bad is None else piece[:bad]
+        self._is_bad, piece = bad is not None, piece[:bad]
         self._parts.append(piece)
         if self._is_text:
             self._call.add(json.dumps(piece, ensure_ascii=False)[1:-1])
-        if bad is not None:
-            raise Fault("utf8", "UTF-8", "an argument holds a byte that is no UTF-8", f"/arguments/{self._key}")
 
     def end(self) -> None:
-        """It has ended. Raises Fault where the text means nothing that the schema allows."""
+        """It has ended. Raises Fault where the text is no UTF-8 or means nothing that the schema allows."""
+        if self._is_bad:
+            raise Fault("utf8", "UTF-8", "an argument holds a byte that is no UTF-8", f"/arguments/{self._key}")
         text = "".join(self._parts)
         self.value[self._key] = text if self._is_text else self._meaning(text)
         self._call.add('"' if self._is_text else compact(self.value[self._key]))

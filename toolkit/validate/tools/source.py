@@ -65,8 +65,8 @@ class Source:
 
     def feed(self, data: bytes, *, last: bool = False) -> None:
         """More bytes; with `last` there will be none after them."""
-        self._before += size(self.text[: self.at])
         more = self._utf8.text(data, last=last)
+        self._before += size(self.text[: self.at])
         self.text, self.at, self.ended = self.text[self.at :] + more, 0, last
         bad = first_byte(more) if self.bad is None else None
         if bad is not None:
@@ -141,7 +141,10 @@ class Source:
         return Fault("format", expected, f"byte {self.offset}: expected {expected}, found {self.text[self.at]!r}")
 
     def until(self, marks: tuple[str, ...], give: Callable[[str], None]) -> Reading[str]:
-        """Give all text before the first of `marks`, consume and return that; "" where the stream ends first, without marks all of it."""
+        """Give all text before the first of `marks`, consume and return that; "" where the stream ends first, without marks all of it.
+
+        `give` raises nothing: how much of the text it has got by then depends on the cuts.
+        """
         pattern, longest, firsts = _marks(marks)
         while True:
             found = pattern.search(self.text, self.at)

@@ -64,12 +64,10 @@ class ToolStream:
         """Read the next bytes: what they say, at once. UsageError for text instead of bytes and after `close`."""
         if self._result is not None:
             raise UsageError("this tool stream is closed", hint="make a new one for each turn")
-        if len(data) > self._room:
-            data, self._room = data[: self._room], -1
-        elif self._room >= 0:
-            self._room -= len(data)
         if not self._is_over:
-            self._source.feed(data, last=self._room < 0)
+            fits = len(data) <= self._room
+            self._source.feed(data if fits else data[: self._room], last=not fits)
+            self._room -= len(data)
             self._go()
         events, self._turn.events = self._turn.events, []
         return events

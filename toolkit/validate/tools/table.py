@@ -21,12 +21,16 @@ FORMATS = Table(
         "openai": "toolkit.validate.tools.openai:OpenAi",
     },
 )
-ALIASES = {"qwen25": "hermes", "qwen": "hermes", "glm": "glm45", "deepseekv3": "deepseek", "deepseekv31": "deepseek"}
+# Names that SGLang and vLLM have for them.
+ALIASES = {
+    "qwen": "hermes", "qwen25": "hermes", "qwen3_xml": "qwen3_coder", "glm": "glm45", "glm47": "glm45", "llama3_json": "llama3",
+    "deepseekv3": "deepseek", "deepseekv31": "deepseek", "deepseek_v3": "deepseek", "deepseek_v31": "deepseek",
+}  # fmt: skip
 
 
 @lru_cache(maxsize=64)
 def format_named(name: str) -> ToolFormat:
-    """The format called `name`, or a name that SGLang has for it. Raises UsageError, which lists those known."""
+    """The format called `name`, or one of ALIASES. Raises UsageError, which lists those known."""
     found: type[ToolFormat] = FORMATS.load(ALIASES.get(name, name))
     return found()
 
