@@ -14,7 +14,8 @@ Source: expected tokens 2211.17192 section 3.1, with an acceptance for each posi
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from toolkit.contracts import SamplingParams
@@ -36,14 +37,18 @@ class PassCosts:
 
     def __init__(self) -> None:
         self._seconds: dict[int, float] = {}
+        self._sizes: list[int] = []  # rising
 
     def learn(self, rows: int, seconds: float) -> None:
-        known = self._seconds.get(rows, seconds)
+        known = self._seconds.get(rows)
+        if known is None:
+            known = seconds
+            insort(self._sizes, rows)
         self._seconds[rows] = known + _WEIGHT * (seconds - known)
 
     def __call__(self, rows: int) -> float:
         """Rows beyond the largest measured size cost as its average row. 1 a row while nothing is known."""
-        sizes = sorted(self._seconds)
+        sizes = self._sizes
         if not sizes:
             return float(rows)
         place = bisect_left(sizes, rows)
@@ -106,13 +111,15 @@ class Pace:
         depth = min(room, self._tokens or LONGEST)
         return (self._nodes or depth), depth
 
-    def rate(self, k: int, accepted: list[float]) -> float:
-        """Tokens per second (of whatever unit costs have) of all lines, k drafted tokens each."""
+    def rates(self, accepted: Sequence[float]) -> list[float]:
+        """Tokens per second (of whatever unit costs have) of all lines, for k = 0, 1, ... drafted tokens each."""
         expected = through = 1.0
-        for each in accepted[:k]:
+        found = [self.lines / self.costs(self.lines)]
+        for k, each in enumerate(accepted, 1):
             through *= each
             expected += through
-        return self.lines * expected / (self.costs(self.lines * (1 + k)) + self.lines * k * self.draft_s)
+            found.append(self.lines * expected / (self.costs(self.lines * (1 + k)) + self.lines * k * self.draft_s))
+        return found
 
 
 class Stride:
@@ -125,6 +132,8 @@ class Stride:
         self._k = 1
         self._plain = 0  # passes without a draft since the last one
         self._wait = _SOONEST
+        self._lines = 0  # that ran when it last chose
+        self._news = True  # a draft was judged since
         self._spent = 0.0
         self._open = True
 
@@ -140,6 +149,7 @@ class Stride:
 
     def learn(self, tree: DraftTree, accepted: int) -> None:
         """A pass verified a tree and took `accepted` of its tokens."""
+        self._news = True
         for each in (self._acceptance, self._pace.acceptance):
             each.learn(tree.depth, accepted)
         if self._k == 0:  # a trial; one in which the drafter had no guess was none
@@ -158,11 +168,13 @@ class Stride:
         self._open = False
 
     def _choose(self) -> int:
-        pace = self._pace
-        accepted = self._rates()
-        best = max(range(LONGEST + 1), key=lambda k: pace.rate(k, accepted))
-        now = pace.rate(self._k, accepted)
-        if pace.rate(best, accepted) > MARGIN * now or pace.rate(0, accepted) > LOSS * now:
+        if not self._news and self._lines == self._pace.lines:  # passes are to cost what they cost without a drafter
+            return self._k or self._trial()
+        self._news, self._lines = False, self._pace.lines
+        rates = self._pace.rates(self._rates())
+        best = max(range(LONGEST + 1), key=rates.__getitem__)
+        now = rates[self._k]
+        if rates[best] > MARGIN * now or rates[0] > LOSS * now:
             self._k = best
         if self._k == 0:
             return self._trial()
@@ -174,7 +186,8 @@ class Stride:
         self._plain += 1
         if self._plain < self._wait:
             return 0
-        return int(self._pace.rate(1, [1.0]) > MARGIN * self._pace.rate(0, []))
+        plainly, surely = self._pace.rates([1.0])
+        return int(surely > MARGIN * plainly)
 
     def _rates(self) -> list[float]:
         found, before = [], _HOPE
