@@ -11,6 +11,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from toolkit.contracts import (
+    Attempt,
+    Audit,
     BeamParams,
     BeamResult,
     Capabilities,
@@ -23,6 +25,7 @@ from toolkit.contracts import (
     FieldConfidence,
     Grammar,
     Hypothesis,
+    Incident,
     Report,
     Request,
     SamplingParams,
@@ -30,6 +33,7 @@ from toolkit.contracts import (
     TokenLogprob,
     Usage,
     Violation,
+    Watch,
 )
 from toolkit.engine.engine import open_engine
 from toolkit.errors import (
@@ -48,6 +52,8 @@ from toolkit.plugins import Table
 from toolkit.results import token_events
 
 if TYPE_CHECKING:
+    from toolkit.engine.breaker import Breaker
+    from toolkit.engine.guard import guarded
     from toolkit.grammar.types import grammar_of
     from toolkit.validate.check import Validator
     from toolkit.validate.json_stream import JsonStream
@@ -57,16 +63,21 @@ __version__ = version("sgl-toolkit")
 _LATER = Table(
     "name",
     {
+        "Breaker": "toolkit.engine.breaker:Breaker",
         "JsonStream": "toolkit.validate.json_stream:JsonStream",
         "Validator": "toolkit.validate.check:Validator",
         "grammar_of": "toolkit.grammar.types:grammar_of",
+        "guarded": "toolkit.engine.guard:guarded",
         "tool_stream": "toolkit.validate.tools.stream:tool_stream",
     },
 )
 
 __all__ = [
+    "Attempt",
+    "Audit",
     "BeamParams",
     "BeamResult",
+    "Breaker",
     "CancelledError",
     "Capabilities",
     "Completion",
@@ -80,6 +91,7 @@ __all__ = [
     "FieldConfidence",
     "Grammar",
     "Hypothesis",
+    "Incident",
     "InputError",
     "JsonStream",
     "MissingExtraError",
@@ -96,8 +108,10 @@ __all__ = [
     "UsageError",
     "Validator",
     "Violation",
+    "Watch",
     "__version__",
     "grammar_of",
+    "guarded",
     "open_engine",
     "token_events",
     "tool_stream",

@@ -91,6 +91,14 @@ def test_what_an_engine_refuses_or_fails_on_is_an_attempt_and_the_next_one_is_ma
     assert engine.metrics.value("toolkit_repairs_total", outcome="refused") == 2
 
 
+def test_an_endpoint_that_cannot_decode_plainly_is_asked_for_a_constrained_text() -> None:
+    refusal = UnsupportedError("speculate = False is not supported by the server")
+    engine = Told(BAD, refusal, GOOD)
+    found = run(engine, Request(prompt="x", watch=JSON), "plain")
+    assert found.valid and [each.policy for each in found.attempts] == ["", "plain", "constrained"]
+    assert engine.requests[2].grammar == Grammar("json_schema", SCHEMA)
+
+
 def test_an_engine_that_refuses_its_own_text_has_made_an_attempt() -> None:
     engine = Told(NoValidError("the server's text is not valid", texts=(BAD,)), ContextError("too long"), GOOD)
     found = run(engine, Request(prompt="x", watch=JSON), "ask", "plain")

@@ -74,6 +74,33 @@ def test_a_doubled_mark_never_reaches_the_caller(engine: EmbeddedEngine) -> None
     assert usage.output_tokens == usage.steps + usage.accepted + usage.appended - usage.trimmed - usage.discarded
 
 
+@pytest.mark.parametrize(
+    ("watch", "document", "mark", "found_by"),
+    [
+        (
+            Watch(kind="tools", format="json", tools='[{"name":"wx","parameters":{"type":"object","properties":{"city":{"type":"string"}}}}]'),
+            '{"name":"wx","arguments":{"city":"Köln"}}',
+            ":",
+            "parser",
+        ),
+        (Watch(kind="code"), "def go(x):\n  y = [x, 2*3]\n  print(y)\n", "(", "validator"),
+    ],
+    ids=["tools", "code"],
+)  # fmt: skip
+def test_tool_calls_and_code_are_recovered_as_json_is(
+    engine: EmbeddedEngine, watch: Watch, document: str, mark: str, found_by: str
+) -> None:
+    def twice(burst: list[int], dice: random.Random) -> list[int]:
+        place = burst.index(ord(mark)) if ord(mark) in burst else None
+        return burst if place is None else [*burst[:place], ord(mark), *burst[place:]]
+
+    rewriting("twice", twice, engine)
+    (found,), streamed = run(engine, asked(document, watch=watch))
+    assert found.text == document and found.valid
+    assert [(each.kind, each.found_by) for each in found.incidents] == [("speculation", found_by)]
+    assert (streamed[0] == document) == (found_by == "parser") == (not found.incidents[0].streamed)
+
+
 def test_the_incident_says_where_the_text_first_went_wrong_however_late_that_was_noticed(engine: EmbeddedEngine) -> None:
     """Letters of a string change unseen; the parser only sees a mark that comes twice later on."""
     hit: list[int] = []

@@ -19,7 +19,10 @@ from toolkit.contracts import (
     Prompt,
     Request,
     SamplingParams,
+    Tokenizer,
+    Watch,
 )
+from toolkit.engine.watch import Checks, judged
 from toolkit.errors import UsageError
 from toolkit.grammar.types import grammar_of
 from toolkit.results import only_result
@@ -54,6 +57,8 @@ def grammar_from(
 class Front:
     """Mixin over `generate`."""
 
+    tokenizer: Tokenizer
+
     def generate(self, requests: Iterable[Request]) -> Iterator[Event]:
         raise NotImplementedError
 
@@ -65,16 +70,20 @@ class Front:
         regex: str | None = None,
         grammar: Grammar | str | None = None,
         choices: Sequence[str] | None = None,
+        watch: Watch | None = None,
         **sampling: Any,
     ) -> Completion:
-        """One text. Keywords are those of SamplingParams; n > 1 needs `generate`."""
+        """One text; `watch` says what it has to be without a mask that makes it so. Keywords are those of SamplingParams; n > 1 needs `generate`."""
         params = SamplingParams(**_known(SamplingParams, sampling))
         if params.n != 1:
             raise UsageError(f"n = {params.n}: complete returns one text", hint="use generate([Request(...)]) for several")
         found = grammar_from(schema=schema, regex=regex, grammar=grammar, choices=choices)
-        result = self._one(Request(prompt=prompt, sampling=params, grammar=found))
+        request = Request(prompt=prompt, sampling=params, grammar=found, watch=watch)
+        result = self._one(request)
         assert isinstance(result, Completion)
-        return result
+        if watch is None or result.valid is not None:
+            return result
+        return judged(Checks.of(request), result, self.tokenizer)  # an engine that leaves it to us
 
     def beam(
         self,

@@ -8,7 +8,7 @@
 
 In: an engine, a request with a watch or a grammar, the policies in their order.   Out: one Completion, every attempt in it.
 Knows nothing about: how engines decode. What they say about validity is not believed: every text is judged here, from scratch.
-Invariants: no policy, no second try; at most one try a policy; a try that an engine refuses or fails on is an attempt with an error.
+Invariants: no policy, no second try; at most one try of each; a try that an engine refuses or fails on is an attempt with an error.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _MOST_TEXT = 4000  # characters of its own text that it is shown
 def guarded(engine: Engine, request: Request, policies: Sequence[Policy] = (), *, fallback: Engine | None = None) -> Completion:
     """The first valid text, or the first one of all where none is; `attempts` has every one.
 
-    fallback: a second engine without speculation, for "plain"; over an endpoint that cannot leave speculation out of one request
-    and without a fallback, "plain" is refused, and "constrained" is the next best. Raises what the first try raises, UsageError
+    fallback: a second engine without speculation, for "plain". An endpoint that cannot leave speculation out of one request, with no
+    fallback given, refuses "plain", and is asked for a "constrained" text in its place. Raises what the first try raises, UsageError
     for a request that there is nothing to judge by, with more than one sample or a beam, or for a policy that is none or comes twice.
     """
     checks = Checks.of(request)
@@ -49,16 +49,18 @@ def guarded(engine: Engine, request: Request, policies: Sequence[Policy] = (), *
     first = _run(engine, request, checks)
     attempts = [_attempt("", first)]
     found = first
-    for policy in () if first.valid else policies:
+    left: list[Policy] = [] if first.valid else list(policies)
+    while left and not found.valid:
+        policy = left.pop(0)
         try:
             where = fallback if policy == "plain" and fallback is not None else engine
             found = _run(where, _again(policy, request, first, engine), checks)
             attempts.append(_attempt(policy, found))
         except ToolkitError as error:
             attempts.append(Attempt(policy=policy, error=str(error)))
+            if policy == "plain" and isinstance(error, UnsupportedError) and "constrained" not in policies:
+                left.insert(0, "constrained")
         _count(engine, attempts[-1])
-        if found.valid:
-            break
     return replace(found if found.valid else first, attempts=tuple(attempts))
 
 
