@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -51,6 +52,7 @@ class Connection:
         self.url = checked_url(url)
         self.timeout_s = timeout_s
         self._sockets: WeakSet[Any] = WeakSet()
+        self._awake = threading.Event()
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
             self._client = httpx.Client(
@@ -90,17 +92,24 @@ class Connection:
                 yield event
         raise FailedRequestError(f"the stream of {self.url} broke off before its end")
 
-    def close(self) -> None:
-        """Close every connection; a thread that waits for a reply wakes up with an error."""
+    def wake(self) -> None:
+        """End every request, now and later, with an error: a thread that waits for a reply wakes up."""
+        self._awake.set()
         for each in list(self._sockets):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+            _shut(each)
+
+    def close(self) -> None:
+        """Close every connection. To be called when no thread is inside a request any more: `wake` brings that about."""
+        self.wake()
         self._client.close()
 
     def _noted(self, event: str, info: Mapping[str, Any]) -> None:
         """Keep hold of the sockets that httpx opens: closing its pool does not wake up who reads."""
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
-            self._sockets.add(info["return_value"].get_extra_info("socket"))
+            opened = info["return_value"].get_extra_info("socket")
+            self._sockets.add(opened)
+            if self._awake.is_set():
+                _shut(opened)
 
     def _exchange(self, method: str, path: str, body: Mapping[str, Json] | None, timeout_s: float | None) -> Json:
         deadline = time.monotonic() + (timeout_s or self.timeout_s)
@@ -111,6 +120,8 @@ class Connection:
     def _opened(
         self, method: str, path: str, body: Mapping[str, Json] | None, timeout_s: float | None
     ) -> Iterator[httpx.Response]:
+        if self._awake.is_set():
+            raise FailedRequestError(f"the connection to {self.url} was closed", repeat=False)
         timeout = httpx.USE_CLIENT_DEFAULT if timeout_s is None else httpx.Timeout(timeout_s)
         content = None if body is None else json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
         headers = None if body is None else {"Content-Type": "application/json"}
@@ -133,8 +144,6 @@ class Connection:
             raise FailedRequestError(
                 f"{self.url} cannot be reached: {_one_line(str(error) or type(error).__name__)}"
             ) from error
-        except RuntimeError as error:  # httpx's client was closed while in use
-            raise FailedRequestError(f"the connection to {self.url} was closed", repeat=False) from error
 
     def _refusal(self, status: int, said: Json) -> ToolkitError:
         """The error for a status other than 200: what the caller got wrong, or what the server cannot do now."""
@@ -151,6 +160,11 @@ class Connection:
                 hint="the URL is that of the server's root, such as http://host:30000",
             )  # fmt: skip
         return FailedRequestError(f"{self.url} answered {status}: {message}", repeat=status in BUSY)
+
+
+def _shut(opened: socket.socket) -> None:
+    with suppress(OSError):
+        opened.shutdown(socket.SHUT_RDWR)
 
 
 def checked_url(url: str) -> str:

@@ -290,7 +290,8 @@ def _run(text: Text) -> None:
 
 def _close(closed: threading.Event, fleet: Fleet, workers: Sequence[Worker], texts: ThreadPoolExecutor) -> None:
     closed.set()
-    fleet.close()
+    fleet.wake()
     for each in workers:
         each.close()
     texts.shutdown(wait=True)
+    fleet.close()

@@ -65,6 +65,7 @@ class Fleet:
         self._identify = identify
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        self._nurses: list[threading.Thread] = []
 
     @property
     def up(self) -> int:
@@ -113,9 +114,17 @@ class Fleet:
             self._answered(server)
             return
 
-    def close(self) -> None:
-        """Close all connections; requests in flight end in errors."""
+    def wake(self) -> None:
+        """End all requests in errors, those that wait for a server included."""
         self._closed.set()
+        for each in self.servers:
+            each.connection.wake()
+
+    def close(self) -> None:
+        """Close all connections, once nobody is inside a request."""
+        self.wake()
+        for thread in self._nurses:
+            thread.join()
         for each in self.servers:
             each.connection.close()
 
@@ -151,7 +160,9 @@ class Fleet:
         """See in the background whether servers that were down have come back: no request waits for that while others are up."""
         for each in due:
             each.retry_at = time.monotonic() + 10 * _LONGEST_S
-            threading.Thread(target=self._revive, args=(each,), name="toolkit-revive", daemon=True).start()
+            nurse = threading.Thread(target=self._revive, args=(each,), name="toolkit-revive", daemon=True)
+            self._nurses = [thread for thread in self._nurses if thread.is_alive()] + [nurse]
+            nurse.start()
 
     def _revive(self, server: Server) -> bool:
         """Ask a server who it is."""
