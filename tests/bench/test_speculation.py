@@ -19,6 +19,7 @@ from toolkit.cli import main
 from toolkit.contracts import Completion, Delta, Done, Event, Request, Usage
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.errors import InputError, UsageError
+from toolkit.train.prompts import held_out
 
 PROMPTS = {"chat": ["How are you?", "And you?"], "copying": ["abcabcabc"]}
 
@@ -197,6 +198,12 @@ def test_the_package_s_prompts_are_of_the_promised_kinds_and_all_different() -> 
     texts = [text for many in found.values() for text in many]
     assert len(set(texts)) == len(texts) and min(map(len, found.values())) >= 8
     assert promptsets.load(kinds=("code",), limit=2) == {"code": found["code"][:2]}
+
+
+def test_every_english_prompt_is_about_what_training_leaves_out() -> None:
+    words = held_out()
+    found = promptsets.load()
+    assert [text for kind, many in found.items() if kind != "languages" for text in many if not words.search(text)] == []
 
 
 @pytest.mark.parametrize(
