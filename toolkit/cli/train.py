@@ -122,9 +122,9 @@ def export(base: str, head: str, kind: str, out: Path, as_json: bool) -> None:
 
 def _set_threads(threads: int | None) -> None:
     if threads is not None:
-        import torch
+        from toolkit.train.loop import use_threads
 
-        torch.set_num_threads(threads)
+        use_threads(threads)
 
 
 def _pace(now: Progress) -> str:

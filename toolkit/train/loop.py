@@ -158,3 +158,8 @@ class Loop(Generic[B]):
                     optimiser.state[w] = {key: held[f"moment.{key}.{name}"] for key in keys}
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} is no checkpoint: {error}", hint="remove it to begin anew") from error
+
+
+def use_threads(count: int) -> None:
+    """Torch's threads, one number for the whole process."""
+    torch.set_num_threads(count)
