@@ -130,5 +130,8 @@ def test_the_books_of_a_request_are_those_of_all_its_samples(engine: EmbeddedEng
     assert usage.output_tokens == sum(len(each.token_ids) for each in samples) and accounting.imbalance(usage) == 0
 
 
-def test_an_engine_that_runs_elsewhere_has_no_model_to_count_with() -> None:
+def test_an_engine_that_runs_elsewhere_has_no_model_to_count_with_and_says_less() -> None:
+    found = accounting.summary(Usage(output_tokens=30, passes=12, verify_passes=12, proposed=36, accepted=18))
+    assert found["tokens_per_pass"] == 2.5 and found["accepted_of_proposed"] == 0.5
+    assert found["acceptance"] is found["expected_tokens_per_pass"] is found["unexplained_tokens"] is None
     assert accounting.model_of(object()) is None  # type: ignore[arg-type]

@@ -82,8 +82,12 @@ def conditional(usage: Usage) -> list[float]:
 
 
 def tokens_per_pass(usage: Usage) -> float:
-    """Output tokens over the passes that gave some; 1 is plain decoding without a grammar. 0 without output."""
-    return usage.output_tokens / usage.steps if usage.steps else 0.0
+    """Output tokens over the passes that gave some; 1 is plain decoding without a grammar. 0 without output.
+
+    An engine elsewhere does not count steps but passes, which are the same there.
+    """
+    passes = usage.steps or usage.passes
+    return usage.output_tokens / passes if passes else 0.0
 
 
 def expected_per_pass(usage: Usage) -> float:
@@ -122,15 +126,19 @@ def of_request(samples: Sequence[Completion]) -> Usage:
 
 
 def summary(usage: Usage, timing: Timing | None = None, model: Model | None = None) -> dict[str, Any]:
-    """All of it. `timing` adds the drafter's share of the decoding time, `model` the work per committed token."""
+    """All of it. `timing` adds the drafter's share of the decoding time, `model` the work per committed token.
+
+    What an engine elsewhere does not tell - acceptance by position, books - is None.
+    """
+    told = usage.steps > 0 or not usage.output_tokens
     found: dict[str, Any] = {
         "tokens_per_pass": tokens_per_pass(usage),
-        "expected_tokens_per_pass": expected_per_pass(usage),
-        "acceptance": acceptance(usage),
+        "expected_tokens_per_pass": expected_per_pass(usage) if told else None,
+        "acceptance": acceptance(usage) if told else None,
         "acceptance_by_position": conditional(usage),
         "accepted_of_proposed": usage.accepted / usage.proposed if usage.proposed else 0.0,
         "draft_s": usage.draft_s,
-        "unexplained_tokens": imbalance(usage),
+        "unexplained_tokens": imbalance(usage) if told else None,
     }
     if timing is not None:
         decode = timing.e2e_s - timing.ttft_s
