@@ -134,6 +134,20 @@ def test_every_line_of_the_log_is_heard() -> None:
     assert [line.split()[1] for line in heard if line.startswith("line ")] == [str(i) for i in range(20_000)]
 
 
+def test_a_watcher_that_raises_is_heard_and_does_not_stop_the_server() -> None:
+    def watch(line: str) -> None:
+        raise BrokenPipeError(line)
+
+    process = Supervised(fake("noisy").command, os.environ, watch=watch)
+    deadline = time.monotonic() + 60
+    while "y" * 100 not in "".join(process.lines[-1:]) and time.monotonic() < deadline:
+        time.sleep(0.05)  # it prints on, more than a pipe holds
+    with pytest.raises(BrokenPipeError, match="server_args"):
+        process.wait(0.0)
+    process.stop()
+    assert gone(process.pid)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_a_server_does_not_outlive_its_owner(number: signal.Signals, tmp_path: Path) -> None:
     code = f"""

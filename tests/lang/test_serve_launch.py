@@ -184,6 +184,7 @@ def test_milestones(line: str, reached: str) -> None:
         ("ValueError: Cannot find model module. 'FooModel' is not a registered model in the Transformers library", "has no such model: 'FooModel'"),
         ("ValueError: The checkpoint you load has model type `foo` but Transformers does not recognize this architecture.", "has no such model"),
         ("OSError: Incorrect path_or_model_id: 'x'", "the model cannot be read: Incorrect path_or_model_id"),
+        ("RuntimeError: Cannot find any model weights with `/a/b`", "the model cannot be read: Cannot find any model weights with `/a/b`"),
         ("ModuleNotFoundError: No module named 'zmq'", "the package zmq is not installed"),
         ("[2026-11-29 21:00:00 TP0] ValueError: something of its own", "ValueError: something of its own"),
     ],

@@ -34,6 +34,7 @@ _MILESTONES = tuple(
 
 # What ends a server, the most telling first: a pattern, what it means ({} is what the pattern caught), the next step.
 _LESS = "after -- a smaller --max-total-tokens, --context-length or --mem-fraction-static"
+_WHOLE = "a folder with config.json, a tokenizer and safetensors"
 _CAUSES = tuple(
     (re.compile(pattern), says, hint)
     for pattern, says, hint in (
@@ -49,7 +50,8 @@ _CAUSES = tuple(
          "it is out of memory", _LESS),
         (r"ModuleNotFoundError: No module named '([\w.]+)'", "the package {} is not installed", "pip install it into this environment"),
         (r"(?:OSError|HFValidationError|RepositoryNotFoundError|LocalEntryNotFoundError|SafetensorError): (.*)", "the model cannot be read: {}",
-         "a folder with config.json, a tokenizer and safetensors"),
+         _WHOLE),
+        (r"(Cannot find any model weights.*)", "the model cannot be read: {}", _WHOLE),
         (r"^(?:\[.*?\] )?((?:\w+\.)*\w*(?:Error|Exception): .*)", "{}", ""),
     )
 )  # fmt: skip

@@ -35,6 +35,7 @@ class Supervised:
     ) -> None:
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._watch = watch
+        self._broken: Exception | None = None
         self._patience = grace + guard.REAP + 5.0
         # -I: the guard itself must not read the server's PYTHONPATH.
         arguments = [sys.executable, "-I", str(Path(guard.__file__)), str(grace), *command]
@@ -63,8 +64,11 @@ class Supervised:
             while piece := self._output.readline(LINE_BYTES):
                 line = piece.decode("utf-8", "replace").rstrip()
                 self._lines.append(line)
-                if self._watch is not None:
-                    self._watch(line)
+                if self._watch is not None and self._broken is None:
+                    try:
+                        self._watch(line)
+                    except Exception as error:  # the log is read on: a full pipe would stop the server
+                        self._broken = error
 
     @property
     def lines(self) -> list[str]:
@@ -72,7 +76,16 @@ class Supervised:
         return list(self._lines)
 
     def wait(self, seconds: float) -> int | None:
-        """The exit code as a shell shows it (137: killed), or None if it still runs after that time; with the code all lines are there."""
+        """The exit code as a shell shows it (137: killed), or None if it still runs after that time; with the code all lines are there.
+
+        What `watch` raised is raised here.
+        """
+        code = self._wait(seconds)
+        if self._broken is not None:
+            raise self._broken
+        return code
+
+    def _wait(self, seconds: float) -> int | None:
         try:
             code = self._guard.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -86,6 +99,6 @@ class Supervised:
     def stop(self) -> None:
         """End the server and everything it started; once more does nothing."""
         self._lifeline.close()
-        if self.wait(self._patience) is None:
+        if self._wait(self._patience) is None:
             self._guard.kill()
-            self.wait(self._patience)
+            self._wait(self._patience)
