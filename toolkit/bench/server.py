@@ -5,7 +5,8 @@ Knows nothing about: how the server decodes.
 Invariants: no seconds are given, and the verdict is HOLD, unless our beams agree with the embedded engine's on the same folder in
 float32: the same best value in at least 96 of 100 records, scores of those within 1e-3. Validity is the validator's word.
 Method: per record all three arms, one request at a time, in an order that rotates from record to record; one record warms up.
-Figures of a step: client milliseconds are those of a round less the wait for the server; cached is the share of tokens sent after
+Figures of a step: client milliseconds are those of a round less the wait for the server; client CPU is that of the round's thread,
+HTTP included, and stands on a busy machine too; cached is the share of tokens sent after
 the first step that the server had in its cache.
 """
 
@@ -67,6 +68,7 @@ def run(
     result["steps"]["rounds"] = rounds
     client = (after.total_s - before.total_s) - (after.server_s - before.server_s)
     result["steps"]["client_ms"] = 1e3 * client / rounds
+    result["steps"]["client_cpu_ms"] = 1e3 * (after.cpu_s - before.cpu_s) / rounds
     result["steps"]["server_ms"] = 1e3 * (after.server_s - before.server_s) / rounds
     _judge(result)
     _show(console, result)
@@ -206,7 +208,9 @@ def _show(console: Console, result: dict[str, Any]) -> None:
         f"{100 * steps['cached_share_after_first']:.1f} % cached",
     ]
     if "client_ms" in steps:
-        shown.append(f"{steps['client_ms']:.1f} ms client, {steps['server_ms']:.0f} ms server a step")
+        shown.append(
+            f"{steps['client_ms']:.1f} ms client ({steps['client_cpu_ms']:.1f} of CPU), {steps['server_ms']:.0f} ms server a step"
+        )
     console.print(", ".join(shown))
     console.print(f"{agreement['same']} of {agreement['checked']} best values are those of the embedded engine")
     tables.verdict(console, result)

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -132,9 +132,8 @@ class SGLangEngine(Front):
     def clock(self) -> Clock:
         """Rounds so far and the seconds in them, all lanes together."""
         clocks = [each.rounds.clock for each in self._lanes]
-        return Clock(
-            sum(c.rounds for c in clocks), sum(c.total_s for c in clocks), sum(c.server_s for c in clocks)
-        )  # fmt: skip
+        names = [each.name for each in fields(Clock)]
+        return Clock(**{name: sum(getattr(each, name) for each in clocks) for name in names})
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Event]:
         """Run requests together; closing the iterator cancels the rest."""

@@ -57,11 +57,12 @@ class Cost:
 
 @dataclass(slots=True)
 class Clock:
-    """Where a lane's time went: seconds in rounds, and of those waiting for servers."""
+    """Where a lane's time went: seconds in rounds, of those waiting for servers, and of the lane's own CPU, HTTP included."""
 
     rounds: int = 0
     total_s: float = 0.0
     server_s: float = 0.0
+    cpu_s: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -109,11 +110,12 @@ class Rounds:
         while self.waiting and sum(each.job.reserve for each in self.running) + self.waiting[0].reserve <= self.pool.size:
             self._begin(self.waiting.popleft())
         if self.running:
-            began, self._waited = time.perf_counter(), 0.0
+            began, cpu, self._waited = time.perf_counter(), time.thread_time(), 0.0
             self._round(list(self.running))
             self.clock.rounds += 1
             self.clock.total_s += time.perf_counter() - began
             self.clock.server_s += self._waited
+            self.clock.cpu_s += time.thread_time() - cpu
 
     def fail_all(self, error: ToolkitError) -> None:
         """Tell every job, running or waiting, that the engine is gone; it does not come back."""
