@@ -301,3 +301,17 @@ def test_a_schema_of_choices_in_choices_is_looked_into_in_bounded_time() -> None
 def test_an_outline_excludes_no_type_that_a_schema_allows(value: Json) -> None:
     for schema in SCHEMAS:
         assert SchemaJudge(schema, 1.0).violations(value, 1) or type_of(value) in Outline.of(schema).types
+
+
+def test_a_stream_made_again_knows_its_schema_and_nothing_of_the_text_before() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False}
+    first = JsonStream(schema, max_bytes=20)
+    first.feed(b'{"a":1')
+    second = first.again()
+    second.feed(b'{"a":2}')
+    assert second.close() == {"a": 2} and first.feed(b"}") and first.close() == {"a": 1}
+    with pytest.raises(JsonError, match="not allowed here"):
+        first.again().feed(b'{"b"')
+    with pytest.raises(JsonError, match="longer than 20 bytes"):
+        first.again().feed(b" " * 21)
+    assert JsonStream().again().feed(b"[1]")

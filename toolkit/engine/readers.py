@@ -17,12 +17,13 @@ from typing import Protocol
 from toolkit.contracts import Grammar, Json, Report, Violation, Watch
 from toolkit.errors import InputError, SchemaError
 from toolkit.plugins import Table
-from toolkit.schema import MAX_DEPTH, parse_json, schema_of
+from toolkit.schema import parse_json, schema_of
 from toolkit.validate.check import Validator
 from toolkit.validate.json_machine import JsonError
 from toolkit.validate.json_stream import JsonStream
 from toolkit.validate.shown import shown
 from toolkit.validate.tools.events import Refused
+from toolkit.validate.tools.offered import ToolSet
 from toolkit.validate.tools.stream import ToolStream, tool_stream
 
 READERS = Table(
@@ -49,19 +50,19 @@ class JsonKind:
 
     def __init__(self, watch: Watch) -> None:
         source = watch.schema if watch.schema is not None else "{}"
-        self._schema: Json = schema_of(source)
+        self._stream = JsonStream(schema_of(source))
         self._validator = Validator(Grammar("json_schema", source))
 
     def report(self, text: str) -> Report:
         return self._validator.check(text)
 
     def reader(self) -> Reader:
-        return _JsonReader(self._schema)
+        return _JsonReader(self._stream.again())
 
 
 class _JsonReader:
-    def __init__(self, schema: Json) -> None:
-        self._stream = JsonStream(schema, max_depth=MAX_DEPTH)
+    def __init__(self, stream: JsonStream) -> None:
+        self._stream = stream
 
     def feed(self, data: bytes) -> Violation | None:
         try:
@@ -79,10 +80,10 @@ class ToolsKind:
             tools = parse_json(watch.tools)
         except InputError as error:
             raise SchemaError(f"the tools of a watch are no JSON: {error.message}", keyword="tools") from None
-        if not isinstance(tools, list):
+        if not isinstance(tools, list) or not tools:
             raise SchemaError("the tools of a watch must be a JSON list of functions", keyword="tools")
         self._open = partial(
-            tool_stream, watch.format, tools, choice=watch.choice, parallel=watch.parallel, reasoning=watch.reasoning
+            tool_stream, watch.format, ToolSet(tools), choice=watch.choice, parallel=watch.parallel, reasoning=watch.reasoning
         )
         self._open()  # refuses here what it would refuse later
         self._judges = dict(map(_judge, tools))

@@ -7,7 +7,6 @@ Invariants: sound - what is refused here the judge would refuse in the end; the 
 
 from __future__ import annotations
 
-from toolkit.contracts import Json
 from toolkit.validate.json_machine import Note
 from toolkit.validate.judge import SchemaJudge
 from toolkit.validate.outline import Outline, in_words, type_of
@@ -18,8 +17,9 @@ _FIRST = {"{": {"object"}, "[": {"array"}, '"': {"string"}, "t": {"boolean"}, "f
 class EarlyJudge:
     """Follows one value of a schema. `violation` is asked about every note, in order."""
 
-    def __init__(self, schema: Json, judge: SchemaJudge) -> None:
-        self.outline = Outline.of(schema)
+    def __init__(self, outline: Outline, judge: SchemaJudge) -> None:
+        """Both of one schema; they are not changed and may be shared."""
+        self.outline = outline
         self._judge = judge
         self._places = [self.outline]  # of the value that is being read and of everything it is in
         self._texts: list[str] = []  # the listed strings that the one being read can still become

@@ -42,7 +42,7 @@ class JsonStream:
     def __init__(self, schema: Json | None = None, *, max_depth: int = MAX_DEPTH, max_bytes: int = MAX_CHARS) -> None:
         """`schema` None allows every JSON value. Raises SchemaError for a schema that is none."""
         self._machine = JsonMachine(watch=max_depth, max_depth=max_depth)
-        self._utf8, self._max_bytes = Utf8(), max_bytes
+        self._utf8, self._max_depth, self._max_bytes = Utf8(), max_depth, max_bytes
         self._offset = 0  # bytes of the text that was read
         self._spent = False
         self._early: EarlyJudge | None = None
@@ -50,10 +50,20 @@ class JsonStream:
         if schema is not None:
             from toolkit.validate.early import EarlyJudge
             from toolkit.validate.judge import SchemaJudge
+            from toolkit.validate.outline import Outline
 
             checked = checked_schema(schema)
             self._judge = SchemaJudge(checked, CHECK_SECONDS)
-            self._early = EarlyJudge(checked, self._judge)
+            self._early = EarlyJudge(Outline.of(checked), self._judge)
+
+    def again(self) -> JsonStream:
+        """A fresh stream of the same schema and limits; the schema is not checked and prepared again."""
+        from toolkit.validate.early import EarlyJudge
+
+        fresh = JsonStream(max_depth=self._max_depth, max_bytes=self._max_bytes)
+        if self._judge is not None and self._early is not None:
+            fresh._judge, fresh._early = self._judge, EarlyJudge(self._early.outline, self._judge)
+        return fresh
 
     @property
     def is_complete(self) -> bool:
