@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.errors import EngineError, UsageError
+from toolkit.errors import EngineError, UnsupportedError, UsageError
 from toolkit.lang.diagnose import LINE_CHARS, SHOWN_LINES, explain, milestone
 from toolkit.lang.launch import PACKAGES, free_port, is_hub_name, launch, served_model
 from toolkit.lang.presets import PRESETS, Speculation
@@ -126,6 +126,18 @@ def test_a_server_on_all_addresses_is_asked_on_the_own_one(host: str, url: str) 
 def test_an_address_or_device_that_is_none_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=next(iter(given))):
         launch(HUB, **{"device": "cuda", **given})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("flag", ["--port", "--port=4000", "--host", "--model-path", "--model", "--device"])
+def test_a_flag_that_is_an_option_here_is_refused(flag: str) -> None:
+    with pytest.raises(UsageError, match="it is an option here: --"):
+        launch(HUB, device="cuda", flags=("--tp", "2", flag, "x"))
+
+
+@pytest.mark.parametrize("flag", ["--ssl-keyfile", "--grpc-mode", "--smg-grpc-mode"])
+def test_a_server_that_is_not_asked_over_plain_http_is_refused_by_name(flag: str) -> None:
+    with pytest.raises(UnsupportedError, match=flag):
+        launch(HUB, device="cuda", flags=(flag,))
 
 
 def test_a_free_port_is_one_and_two_differ() -> None:

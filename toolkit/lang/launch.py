@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from toolkit.contracts import require
-from toolkit.errors import EngineError, MissingExtraError, UsageError
+from toolkit.errors import EngineError, MissingExtraError, UnsupportedError, UsageError
 from toolkit.lang.presets import Speculation
 
 PACKAGES = Path(__file__).parent / "cpu" / "packages"
@@ -48,6 +48,7 @@ CPU_NEEDS = (
     "psutil",
 )
 NO_DEPS = "pip install --no-deps sglang==0.5.23 torchvision==0.28.0 xgrammar==0.2.7 compressed-tensors==0.20.1"
+OWN_FLAGS = {name: name for name in ("--model", "--host", "--port", "--device")} | {"--model-path": "--model"}
 _HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -90,11 +91,12 @@ def launch(
 ) -> Launch:
     """The command for `model`: a stored name, a folder, a .gguf file or a hub name ("owner/name", which SGLang itself fetches).
 
-    UsageError for a model, a device or a port that is none.
+    UsageError for a model, a device, a port or a flag that cannot be.
     """
     require(device in DEVICES, "device", device, ", ".join(DEVICES))
     require(isinstance(port, int) and 1 <= port <= 65535, "port", port, "an integer from 1 to 65535")
     require(bool(host) and not host.isspace(), "host", host, "a name or an address to listen on")
+    _check_flags(flags)
     speculation = speculation or Speculation()
     if speculation.draft is not None:
         speculation = replace(speculation, draft=served_model(speculation.draft))
@@ -104,6 +106,14 @@ def launch(
     command += [*(CPU_FLAGS if device == "cpu" else ()), *speculation.flags(), *flags]
     env = {**CPU_ENV, "PYTHONPATH": _python_path()} if device == "cpu" else {}
     return Launch(command=tuple(command), env=env, model=folder, device=device, host=host, port=port)
+
+
+def _check_flags(flags: Sequence[str]) -> None:
+    """Flags that would start another server than the one that is waited for."""
+    for name in (flag.partition("=")[0] for flag in flags):
+        require(name not in OWN_FLAGS, "flag", name, f"it is an option here: {OWN_FLAGS.get(name)}")
+        if name.startswith("--ssl-") or name.endswith("grpc-mode"):
+            raise UnsupportedError(f"flag {name}: a server is waited for over plain HTTP", hint="a proxy in front for TLS")
 
 
 def _python_path() -> str:

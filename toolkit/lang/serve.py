@@ -26,7 +26,7 @@ from toolkit.lang.supervise import Supervised, Watch
 
 DEADLINE = 600.0  # seconds until the server must answer; a large model on a GPU takes minutes
 POLL = 0.25
-REPLY_SECONDS = 10.0
+REPLY_SECONDS = 30.0  # SGLang answers /health with a token that it generated
 
 Progress = Callable[[float, str], None]  # seconds since the start, what the server has reached
 
