@@ -97,7 +97,8 @@ def test_on_a_cpu_the_stand_ins_are_on_the_path_of_the_command_alone(monkeypatch
     before = dict(os.environ)
     plan = launch(HUB, device="cpu", flags=("--dtype", "bfloat16"))
     assert plan.env["PYTHONPATH"] == f"{PACKAGES}{os.pathsep}/mine" and plan.env["OMP_NUM_THREADS"] == "1"
-    assert plan.environment() == {**before, **plan.env} and dict(os.environ) == before
+    path = f"{Path(sys.executable).parent}{os.pathsep}{before['PATH']}"
+    assert plan.environment() == {**before, **plan.env, "PATH": path} and dict(os.environ) == before
     assert plan.command[-2:] == ("--dtype", "bfloat16")  # SGLang takes the last of two
     assert plan.command[plan.command.index("--device") + 1] == "cpu"
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
@@ -196,6 +197,8 @@ def test_milestones(line: str, reached: str) -> None:
         ("ValueError: Cannot find model module. 'FooModel' is not a registered model in the Transformers library", "has no such model: 'FooModel'"),
         ("ValueError: The checkpoint you load has model type `foo` but Transformers does not recognize this architecture.", "has no such model"),
         ("OSError: Incorrect path_or_model_id: 'x'", "the model cannot be read: Incorrect path_or_model_id"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'ninja'", "ninja is not installed, with which"),
+        ("/bin/sh: 1: c++: not found", "c++ is not installed, with which"),
         ("RuntimeError: Cannot find any model weights with `/a/b`", "the model cannot be read: Cannot find any model weights with `/a/b`"),
         ("ModuleNotFoundError: No module named 'zmq'", "the package zmq is not installed"),
         ("[2026-11-29 21:00:00 TP0] ValueError: something of its own", "ValueError: something of its own"),

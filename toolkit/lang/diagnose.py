@@ -48,6 +48,8 @@ _CAUSES = tuple(
         (r"[Aa]ddress already in use", "its port is taken", "another --port"),
         (r"CUDA out of memory|OutOfMemoryError|Not enough memory|[Cc]an't allocate memory|Cannot allocate memory|\bMemoryError\b",
          "it is out of memory", _LESS),
+        (r"No such file or directory: '(ninja|c\+\+|g\+\+)'|\b(c\+\+|g\+\+): (?:command )?not found",
+         "{} is not installed, with which SGLang compiles its n-gram index", "pip install ninja, and a C++ compiler"),
         (r"ModuleNotFoundError: No module named '([\w.]+)'", "the package {} is not installed", "pip install it into this environment"),
         (r"(?:OSError|HFValidationError|RepositoryNotFoundError|LocalEntryNotFoundError|SafetensorError): (.*)", "the model cannot be read: {}",
          _WHOLE),

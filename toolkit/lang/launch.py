@@ -73,8 +73,9 @@ class Launch:
         return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in self.env.items()), shlex.join(self.command)])
 
     def environment(self) -> dict[str, str]:
-        """The whole environment of the server; OMP_NUM_THREADS of this one stays."""
-        merged = {**os.environ, **self.env}
+        """The whole environment of the server; OMP_NUM_THREADS of this one stays. Programs beside this Python (ninja) are found."""
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        merged = {**os.environ, **self.env, "PATH": path}
         if "OMP_NUM_THREADS" in os.environ:
             merged["OMP_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"]
         return merged
