@@ -8,6 +8,10 @@ from typing import Any
 from weakref import WeakSet
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("no times", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines may be busy
+settings.load_profile("no times")
 
 
 @pytest.fixture(scope="session", autouse=True)
