@@ -10,6 +10,7 @@ import pytest
 
 from toolkit.bench import bfcl
 from toolkit.bench.arms import grammar
+from toolkit.cli import main
 from toolkit.contracts import BeamParams, BeamResult, Completion, Done, Engine, Failed, Grammar, Request, SamplingParams
 from toolkit.engine.engine import open_engine
 from toolkit.engine.remote.engine import SGLangEngine
@@ -127,3 +128,25 @@ def test_ids_that_would_kill_the_server_are_refused_here(remote: SGLangEngine) -
         with pytest.raises(UsageError):
             send()
     assert remote.complete("x", max_tokens=1).token_ids
+
+
+def test_the_command_line_takes_the_server_as_its_engine(
+    sglang_server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"city": {"enum": ["Oslo", "Rome"]}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    (tmp_path / "s.json").write_text(json.dumps(schema), encoding="utf-8")
+    (tmp_path / "in.jsonl").write_text('{"text": "I live in Rome."}\n{"text": "Oslo is cold."}\n', encoding="utf-8")
+    place = ("--schema", str(tmp_path / "s.json"), "--width", "2", "--engine", sglang_server.url)
+    assert main(["extract", str(tmp_path / "in.jsonl"), "--out", str(tmp_path / "out.jsonl"), *place, "--json"]) == 0
+    summary = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert summary["valid"] == 2 and summary["usage"]["requests"] > 0
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert all(line["valid"] and line["usage"]["tokens_sent"] > 0 for line in lines)
+    assert main(["beam", "Where is the Colosseum?", *place, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out.splitlines()[-1])["value"]["city"] in ("Oslo", "Rome")
+    assert main(["generate", "Hi", "--max-tokens", "3", "--engine", sglang_server.url]) == 0
