@@ -242,7 +242,7 @@ class Usage:
     discarded: int = 0  # tokens that a recovery took back: plain decoding would not have written them
     rechecked: int = 0  # tokens that recoveries and audits read again
     draft_s: float = 0.0  # seconds inside the drafter
-    guard_s: float = 0.0  # seconds spent on looking at the text and judging it; reading it again not counted
+    guard_s: float = 0.0  # CPU seconds spent on looking at the text and judging it; reading it again not counted
     kv_blocks_peak: int = 0
     kv_blocks_shared: int = 0  # at the peak: blocks referenced by more than one sequence or also by the prefix cache
     requests: int = 0  # HTTP requests it took part in, repeated ones included; 0 without a server

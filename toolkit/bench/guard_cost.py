@@ -2,7 +2,7 @@
 
 In: an engine with a drafter.   Out: JSON (share, ratio, verdict), a line.
 Method: few-shot prompts that a small model answers with JSON; each decoded watched and unwatched, in an order that alternates; the
-first pair warms up. `share`: seconds inside the guard over the decode time of the same text (end to end less time to first
+first pair warms up. `share`: CPU seconds inside the guard over the decode time of the same text (end to end less time to first
 token); `ratio`: decode time watched over unwatched. Medians with quartiles. Building the watcher counts, reading texts again does not.
 Invariants: HOLD unless the median share is below LIMIT and both arms gave the same tokens.
 Knows nothing about: what the guard does.

@@ -97,22 +97,27 @@ class Watcher:
 
     def __init__(self, tokenizer: Tokenizer, reader: Reader | None) -> None:
         self._tokenizer, self._reader = tokenizer, reader
-        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+        self._tokens: list[int] = []
         self._bytes = 0
         self.problem: Problem | None = None
 
     def look(self, tokens: Iterable[int], text: str) -> Problem | None:
         """What is wrong with the text so far; `tokens` are new, `text` is what became safe to show with them."""
-        if self.problem is None:
-            violation = self._raw(tokens) or (self._reader.feed(text.encode()) if self._reader is not None and text else None)
+        self._tokens += tokens
+        if self.problem is None and text:
+            data = text.encode()
+            violation = self._raw() if "\ufffd" in text else None
+            if violation is None and self._reader is not None:
+                violation = self._reader.feed(data)
             if violation is not None:
                 self.problem = Problem(self._bytes, violation)
-            self._bytes += len(text.encode())
+            self._bytes += len(data)
         return self.problem
 
-    def _raw(self, tokens: Iterable[int]) -> Violation | None:
+    def _raw(self) -> Violation | None:
+        """Whether a U+FFFD stands for bytes that are no UTF-8."""
         try:
-            self._utf8.decode(b"".join(self._tokenizer.token_bytes(token) for token in tokens))
+            codecs.getincrementaldecoder("utf-8")().decode(raw_bytes(self._tokens, self._tokenizer))
         except UnicodeDecodeError as error:
             return _utf8(error.object[error.start : error.end])
         return None

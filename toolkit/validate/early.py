@@ -13,6 +13,9 @@ from toolkit.validate.outline import Outline, in_words, type_of
 
 _FIRST = {"{": {"object"}, "[": {"array"}, '"': {"string"}, "t": {"boolean"}, "f": {"boolean"}, "n": {"null"}}
 
+# Keywords that say nothing more of a scalar once it has one of its types and was not found too long on the way.
+_SEEN = frozenset(("type", "maxLength", "title", "description", "default", "examples", "$comment"))
+
 
 class EarlyJudge:
     """Follows one value of a schema. `violation` is asked about every note, in order."""
@@ -74,6 +77,8 @@ class EarlyJudge:
         if isinstance(value, list):
             return None
         for part in place.parts:
+            if part.keys() <= _SEEN and type_of(value) in place.types:
+                continue
             for each in self._judge.violations(value, 1, part):
                 return at, each.message
         return None

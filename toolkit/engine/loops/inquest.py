@@ -46,9 +46,9 @@ class Inquest:
     def __init__(self, job: Job, drafter: str, oversight: Oversight) -> None:
         self.job, self.drafter, self.oversight = job, drafter, oversight
         self.recheck: Recheck | None = None
-        began = time.perf_counter()
+        began = time.thread_time()
         self._watcher: Watcher | None = job.checks.watcher(job.tokenizer) if job.checks is not None else None
-        job.books.guard_s += time.perf_counter() - began
+        job.books.guard_s += time.thread_time() - began
         self._seen = 0  # tokens looked at
         self._speculated = self._drawn = self._closed = self._counted = False
         self._cause: _Cause | None = None
@@ -119,9 +119,9 @@ class Inquest:
     def _look(self, sample: Sample, start: int) -> _Cause | None:
         tokens = tuple(sample.ids[start:])
         if self._watcher is not None and self._watcher.problem is None:
-            began = time.perf_counter()
+            began = time.thread_time()
             problem = self._watcher.look(tokens, "".join(sample._texts[start:]))
-            self.job.books.guard_s += time.perf_counter() - began
+            self.job.books.guard_s += time.thread_time() - began
             if problem is not None:
                 return _Cause("parser", start, problem.offset, tokens, problem.violation.message)
         if not sample.is_over:
