@@ -31,10 +31,10 @@ from toolkit.engine.remote.relax import constraint
 from toolkit.engine.remote.reply import batch, output_ids, scores
 from toolkit.engine.remote.rounds import Clock, Cost, Rounds
 from toolkit.engine.remote.sampling import refuse
-from toolkit.engine.remote.texts import Text
+from toolkit.engine.remote.texts import Text, run_text
 from toolkit.engine.sequence import Sequence as Line
 from toolkit.engine.worker import Worker
-from toolkit.errors import CancelledError, ContextError, EngineError, ToolkitError, UnsupportedError
+from toolkit.errors import ContextError, EngineError, ToolkitError, UnsupportedError
 
 IN_FLIGHT = 256  # requests taken from a stream before the first of them ends
 TEXTS = 64  # threads that wait for a server's text
@@ -98,6 +98,7 @@ class SGLangEngine(Front):
         self._lanes = [self._lane(each) for each in self._fleet.servers]
         self._texts = ThreadPoolExecutor(TEXTS, thread_name_prefix="toolkit-text")
         self._jobs: dict[str, Job] = {}
+        self._left: dict[str, int] = {}  # results of each job still to come
         self._lock = threading.Lock()
         self._intake = Intake(self._submit, self.cancel, in_flight=IN_FLIGHT)
         self._closed = threading.Event()
@@ -219,8 +220,18 @@ class SGLangEngine(Front):
         text = None if request.beam is not None else self._text(job)
         with self._lock:
             self._jobs[request.id] = job
+            self._left[request.id] = 1 if request.beam is not None else request.sampling.n
+        try:
+            self._hand(job, cost, text)
+        except (ToolkitError, RuntimeError) as error:  # the pool's own, once it was shut down
+            with self._lock:
+                del self._jobs[request.id], self._left[request.id]
+            raise error if isinstance(error, ToolkitError) else EngineError("the engine is closed") from error
+
+    def _hand(self, job: Job, cost: Cost, text: Text | None) -> None:
+        """A text to a thread, a beam search to the lane of the server with the least to do."""
         if text is not None:
-            self._texts.submit(_run, text)
+            self._texts.submit(run_text, text)
             return
         server = self._fleet.least_loaded()
         lane = next(each for each in self._lanes if each.server is server)
@@ -234,19 +245,15 @@ class SGLangEngine(Front):
         return Text(job, self._fleet, None if grammar is None else constraint(grammar, self.facts.grammar_backend))
 
     def _told(self, request_id: str, sink: Sink, event: Event) -> None:
-        """Pass an event on; a request that failed or gave its only result is forgotten."""
-        if isinstance(event, Failed) or (isinstance(event, Done) and self._jobs_left(event) == 0):
-            with self._lock:
-                self._jobs.pop(request_id, None)
-        sink(event)
-
-    def _jobs_left(self, event: Done) -> int:
+        """Pass an event on; a request that failed or gave its last result is forgotten."""
         with self._lock:
-            job = self._jobs.get(event.request_id)
-        if job is None or job.request.beam is not None:
-            return 0
-        job.books.steps += 1  # results told
-        return job.request.sampling.n - job.books.steps
+            if request_id not in self._left:
+                return  # it ended already
+            if isinstance(event, Done):
+                self._left[request_id] -= 1
+            if isinstance(event, Failed) or self._left[request_id] == 0:
+                del self._jobs[request_id], self._left[request_id]
+        sink(event)
 
     def _scored(self, prompt: Sequence[int], lines: Sequence[Sequence[int]]) -> list[list[float]]:
         if not lines:
@@ -272,19 +279,6 @@ def _search(cost: Cost, notes: tuple[str, ...], job: Job, root: Line) -> Loop:
     tokens = harvest.answer_tokens
     found = harvest.result(cost.usage(job.usage(tokens)), job.timing(tokens))
     job.tell(Done(job.id, 0, replace(found, notes=(*found.notes, *notes))))
-
-
-def _run(text: Text) -> None:
-    """A thread's work: one request for text to its last event."""
-    job = text.job
-    try:
-        if job.cancelled:
-            raise CancelledError(f"request {job.id!r} was cancelled before it began")
-        text.run()
-    except ToolkitError as error:
-        job.sink(Failed(job.id, error))
-    except BaseException as error:  # also SystemExit from a validator and panics of native code: the engine goes on
-        job.sink(Failed(job.id, EngineError(f"request {job.id!r} failed: {type(error).__name__}: {error}")))
 
 
 def _close(closed: threading.Event, fleet: Fleet, workers: Sequence[Worker], texts: ThreadPoolExecutor) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from toolkit.contracts import Completion, Delta, Done, FinishReason, Grammar, Json, TokenLogprob, Usage
+from toolkit.contracts import Completion, Delta, Done, Failed, FinishReason, Grammar, Json, TokenLogprob, Usage
 from toolkit.engine.job import Job
 from toolkit.engine.remote import rows
 from toolkit.engine.remote.connection import FailedRequestError
@@ -24,7 +24,7 @@ from toolkit.engine.remote.fleet import Fleet
 from toolkit.engine.remote.relax import MOST_TRIES, Constraint, relaxed
 from toolkit.engine.remote.reply import bad, batch, checked, costs, count_of, output_ids, pairs, row, scores
 from toolkit.engine.remote.sampling import sample_seed, server_params
-from toolkit.errors import NoValidError, SchemaError
+from toolkit.errors import CancelledError, EngineError, NoValidError, SchemaError, ToolkitError
 from toolkit.text.stream import TextStream
 from toolkit.validate.check import Validator
 
@@ -228,6 +228,19 @@ class Text:
             token = sample.ids[at - 1]
             found.append(TokenLogprob(token, logprob, tuple(likeliest.items()), tuple((i, asked[i]) for i in named)))
         return tuple(found)
+
+
+def run_text(text: Text) -> None:
+    """A thread's work: one request for text to its last event."""
+    job = text.job
+    try:
+        if job.cancelled:
+            raise CancelledError(f"request {job.id!r} was cancelled before it began")
+        text.run()
+    except ToolkitError as error:
+        job.sink(Failed(job.id, error))
+    except BaseException as error:  # also SystemExit from a validator and panics of native code: the engine goes on
+        job.sink(Failed(job.id, EngineError(f"request {job.id!r} failed: {type(error).__name__}: {error}")))
 
 
 def _known(meta: Mapping[str, Json], name: str) -> int:
