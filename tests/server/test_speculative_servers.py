@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import toolkit
-from tests.server.asking import generate
+from tests.server.asking import PATIENCE, generate
 from tests.server.eagle_folder import write_random_eagle
 from toolkit.contracts import Done, Request, SamplingParams
 from toolkit.lang.presets import Speculation
@@ -47,7 +47,7 @@ def speculating(target: Server, preset: str, **numbers: Any) -> Iterator[Server]
     """A server whose prompts are read in pieces of 16 tokens, so that drafting after a prompt in pieces is seen too."""
     speculation = Speculation(preset=preset, **numbers)
     flags = ("--random-seed", "1", "--chunked-prefill-size", "16")
-    with serve(target.model, speculation=speculation, flags=flags, deadline=280) as server:
+    with serve(target.model, speculation=speculation, flags=flags, deadline=PATIENCE) as server:
         yield server
 
 
