@@ -12,6 +12,7 @@ Knows nothing about: how drafters guess, how a text is read again.
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -25,6 +26,7 @@ from toolkit.engine.loops.recheck import Recheck
 from toolkit.engine.oversight import Oversight
 from toolkit.engine.watch import CUT, Watcher, raw_bytes
 
+log = logging.getLogger(__name__)
 Found = Literal["parser", "validator", "audit", "grammar", "engine"]
 SILENT = "what was streamed is not this text: speculation was found to be wrong too late, and nothing more was streamed"
 
@@ -153,6 +155,7 @@ class Inquest:
             tokens=cause.tokens, why=cause.why,
         )  # fmt: skip
         old.incidents.append(incident)
+        log.info("%s incident in request %r at token %d, found by %s", kind, self.job.id, position, cause.found_by)
 
     def _audit(self, passed: bool) -> Audit:
         assert self.recheck is not None and self._cause is not None
