@@ -44,10 +44,10 @@ def random_mtp(config: ModelConfig, vocab: int, *, seed: int = 0, norms: Sequenc
 
     tensors = {
         "fc": take(D, 2 * D, spread=gain), "fc_bias": take(D), "qkv": take((heads + 2 * kv_heads) * width, D, spread=gain),
-        "o": take(D, heads * width, spread=gain), "mlp_norm": 1 + take(D), "gate_up": take(2 * F_, D, spread=gain),
+        "o": take(D, heads * width, spread=gain), "gate_up": take(2 * F_, D, spread=gain),
         "down": take(D, F_, spread=gain), "ids": ids,
     }  # fmt: skip
-    tensors |= {name: 1 + take(D) for name in norms}
+    tensors |= {name: (1 + take(D)).to(torch.float16).float() for name in ("mlp_norm", *norms)}
     return assemble(head_config(config, len(ids), F_), tensors)
 
 

@@ -55,16 +55,24 @@ def read_card(folder: Path) -> Card:
     return card
 
 
+def is_published(folder: Path) -> bool:
+    """Whether a folder holds a head, or a checkpoint with one, of another project."""
+    return not (folder / CARD).exists() and (folder / "config.json").exists()
+
+
 def find_head(kind: str, name: str, base: str, fingerprint: str) -> Path:
     """The folder of a head for that base: `name` is a folder, "" the one that comes with the package.
 
-    UnsupportedError where there is none, or where it belongs to another base.
+    UnsupportedError where there is none, or where it belongs to another base. A folder without a card but with a config.json is a
+    published one: it names no base, its reader checks that it fits.
     """
     hint = (
         f"toolkit train data --base {base} --out DATA; toolkit train {kind} --base {base} --data DATA --out DIR; then head=DIR"
     )
     if name:
         folder = Path(name).expanduser()
+        if is_published(folder):
+            return folder
         card = read_card(folder)
         if card.kind != kind:
             raise UnsupportedError(f"{folder} holds a {card.kind[:40]!r} head, not a {kind!r} head")

@@ -19,18 +19,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toolkit.draft.card import find_head
+from toolkit.draft.card import find_head, is_published
 from toolkit.draft.contract import Budget, Commit, Cost, Target
 from toolkit.draft.medusa_file import load_medusa
 from toolkit.draft.medusa_runner import MedusaRunner
 from toolkit.draft.options import Options
+from toolkit.draft.published import read_published_medusa
 from toolkit.draft.tree import EMPTY, MOST_NODES, ROOT, DraftTree
 from toolkit.sample.accept import dense, invert
 from toolkit.sample.draw import generator
 
 
 class MedusaSource:
-    """Options: head (a folder of `toolkit train medusa`, "" = the one that comes with the package), width (most children of a
+    """Options: head (a folder of `toolkit train medusa` or of Medusa-1 heads, "" = the one that comes with the package), width (most children of a
     node, 6), floor (least joint probability, .02), draw (draw a chain from the heads at the request's temperature, False).
     """
 
@@ -46,7 +47,8 @@ class MedusaSource:
         self.draw = given.flag("draw", False)
         given.end()
         found = find_head(self.name, folder, target.model, target.fingerprint)
-        head = load_medusa(found, target.decoder.config.hidden_size, target.vocab_size)
+        read = read_published_medusa if is_published(found) else load_medusa
+        head = read(found, target.decoder.config, target.vocab_size)
         self.runner = MedusaRunner(head, target.decoder)
         self.vocab_size = target.vocab_size
         self.cost: Cost = self.runner.cost

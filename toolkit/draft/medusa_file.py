@@ -14,6 +14,7 @@ from toolkit.draft.card import CARD, WEIGHTS, Card
 from toolkit.draft.medusa_head import MedusaHead
 from toolkit.draft.tensors import check_ids, read_tensors, shapes_in
 from toolkit.errors import InputError
+from toolkit.model.config import ModelConfig
 
 MOST_HEADS, MOST_BLOCKS = 16, 4
 
@@ -30,9 +31,9 @@ def save_medusa(folder: Path, head: MedusaHead, card: Card) -> None:
     card.write(folder)
 
 
-def load_medusa(folder: Path, hidden_size: int, vocab_size: int) -> MedusaHead:
-    """Read heads for a target of that width. InputError for tensors that are not what they need."""
-    path = folder / WEIGHTS
+def load_medusa(folder: Path, target: ModelConfig, vocab_size: int) -> MedusaHead:
+    """Read heads for a target of that shape. InputError for tensors that are not what they need."""
+    path, hidden_size = folder / WEIGHTS, target.hidden_size
     found = shapes_in(path)
     heads, blocks = (*found.get("weight", ()), 0, 0)[:2]
     vocab = found.get("ids", (0,))[0]

@@ -22,12 +22,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toolkit.draft.card import find_head
+from toolkit.draft.card import find_head, is_published
 from toolkit.draft.contract import Budget, Commit, Cost, Target
 from toolkit.draft.grow import Node, drawn, likely
 from toolkit.draft.mtp_file import load_mtp
 from toolkit.draft.mtp_runner import MtpRunner
 from toolkit.draft.options import Options
+from toolkit.draft.published import read_published_mtp
 from toolkit.draft.slots import RowLists, Slots
 from toolkit.draft.tree import EMPTY, MOST_NODES, DraftTree
 from toolkit.kv.table import BlockTable
@@ -39,7 +40,7 @@ MOST_KV_TOKENS = 1 << 22
 
 
 class MtpSource:
-    """Options: head (a folder of `toolkit train mtp`, "" = the one that comes with the package), width (most children of a
+    """Options: head (a folder of `toolkit train mtp` or in a layout of published.py, "" = the one that comes with the package), width (most children of a
     node, 4; 1 = chain), floor (least joint probability, .05), draw (draw from the head at the request's temperature instead of
     taking its likeliest tokens, False), kv_tokens (room for all sequences together).
     """
@@ -57,7 +58,8 @@ class MtpSource:
         tokens = given.count("kv_tokens", KV_TOKENS, CHUNK, MOST_KV_TOKENS)
         given.end()
         found = find_head(self.name, folder, target.model, target.fingerprint)
-        head = load_mtp(found, target.decoder.config, target.vocab_size)
+        read = read_published_mtp if is_published(found) else load_mtp
+        head = read(found, target.decoder.config, target.vocab_size)
         self.runner = MtpRunner(head, target.decoder, tokens)
         self.vocab_size = target.vocab_size
         self.cost: Cost = self.runner.cost

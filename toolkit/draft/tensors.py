@@ -50,6 +50,23 @@ def read_tensors(path: Path, wanted: Mapping[str, Shape]) -> dict[str, Tensor]:
     return tensors
 
 
+def read_some(path: Path, name: str, shape: Shape) -> Tensor:
+    """One tensor of a file that holds others too, as float32. InputError for another shape or for what is no finite number."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensor: Tensor = file.get_tensor(name)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: {name} cannot be read: {error}") from error
+    if tuple(tensor.shape) != shape:
+        raise InputError(f"{path}: {name} has shape {list(tensor.shape)}, expected is {list(shape)}")
+    tensor = tensor.to(torch.float32)
+    if not bool(torch.isfinite(tensor).all()):
+        raise InputError(f"{path}: {name} holds NaN or infinity")
+    return tensor
+
+
 def check_ids(path: Path, ids: Tensor, vocab_size: int) -> None:
     """InputError unless ids are distinct tokens in rising order."""
     if not len(ids) or int(ids[0]) < 0 or int(ids[-1]) >= vocab_size or not bool((ids.diff() > 0).all()):

@@ -106,10 +106,18 @@ def folder_entries(folder: Path) -> list[TensorEntry]:
     return [entry for path in weight_files(folder) for entry in tensor_entries(path)]
 
 
+def _drafting(config: ModelConfig, names: set[str]) -> set[str]:
+    """Tensors of a module that drafts for the model, which runs without it: as Qwen3-Next names them, or as DeepSeek-V3 does."""
+    deep = f"model.layers.{config.layers}."
+    prefixes = ("mtp.", deep) if f"{deep}eh_proj.weight" in names else ("mtp.",)
+    return {name for name in names if name.startswith(prefixes)}
+
+
 def check_tensors(config: ModelConfig, found: Mapping[str, tuple[int, ...]], where: Path) -> None:
     """InputError, listing the names, where tensors are missing, unexpected or of another shape."""
     wanted = shape_of(config)
     names = {name for name in found if not name.endswith("rotary_emb.inv_freq")}  # old checkpoints carry this constant
+    names -= _drafting(config, names)
     if config.tied:
         names.discard("lm_head.weight")  # a copy of the embedding; the loader checks that it is one
     for what, wrong in (("lacks", set(wanted) - names), ("has unexpected", names - set(wanted))):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from toolkit.draft.card import find_head
+from toolkit.draft.card import find_head, is_published
 from toolkit.draft.eagle import write_eagle
 from toolkit.draft.mtp_file import load_mtp
+from toolkit.errors import UnsupportedError
 from toolkit.model.fingerprint import fingerprint
 from toolkit.model.layout import read_config
 from toolkit.model.store import resolve
@@ -23,6 +24,8 @@ def export_sglang_eagle(base: str, head: str, out: Path) -> str:
     source = resolve(base)
     config = read_config(source)
     folder = find_head("mtp", head, base, fingerprint(source))
+    if is_published(folder):
+        raise UnsupportedError(f"{folder} is no head of this toolkit: it is a checkpoint already", hint="toolkit train mtp")
     write_eagle(out, load_mtp(folder, config, config.vocab_size), config)
     return (
         f"python -m sglang.launch_server --model-path {source} --speculative-algorithm EAGLE --speculative-draft-model-path {out} "

@@ -20,10 +20,11 @@ from toolkit.contracts import require
 from toolkit.draft.card import Card
 from toolkit.draft.medusa_file import MOST_BLOCKS, MOST_HEADS, save_medusa
 from toolkit.draft.medusa_head import MedusaHead
+from toolkit.model.decoder import Decoder
 from toolkit.model.fingerprint import fingerprint
 from toolkit.model.store import resolve
 from toolkit.model.weights import load_model
-from toolkit.train.batches import Batch, held_out, summary, training
+from toolkit.train.batches import Batch, Summary, held_out, summary, training
 from toolkit.train.loop import Loop, Plan, State
 from toolkit.train.measure import Acceptance
 from toolkit.train.plot import draw_acceptance
@@ -32,6 +33,7 @@ from toolkit.train.start import draft_vocabulary
 from toolkit.train.targets import Targets
 
 HELD_TOKENS = 40_000
+SHOWN = 50  # batches between two lines of the log
 OTHERS = 1024  # tokens besides the targets that a batch's loss sees
 Tell = Callable[[str], None]
 
@@ -57,8 +59,11 @@ class MedusaPlan(Plan):
 def train_medusa(base: str, data: Path, out: Path, plan: MedusaPlan, tell: Tell) -> Card:
     """Train, measure, write the folder. Goes on with a checkpoint in `out`. UsageError for data of another base."""
     source = resolve(base)
-    about = summary(data, fingerprint(source))
-    decoder = load_model(source)
+    return train_medusa_on(load_model(source), base, summary(data, fingerprint(source)), data, out, plan, tell)
+
+
+def train_medusa_on(decoder: Decoder, base: str, about: Summary, data: Path, out: Path, plan: MedusaPlan, tell: Tell) -> Card:
+    """`train_medusa` with what it loads."""
     tell(f"{about.tokens} reply tokens in {about.sequences} sequences")
     ids = draft_vocabulary(training(data, 0, 0, 1 << 14), decoder.config.vocab_size, plan.vocab)
     D = decoder.config.hidden_size
@@ -72,7 +77,7 @@ def train_medusa(base: str, data: Path, out: Path, plan: MedusaPlan, tell: Tell)
     loop = Loop[Batch](out, weights, plan, {"kind": "medusa", "base": about.fingerprint, "shards": about.shards})
 
     def step(state: State, shown: Mapping[str, float]) -> None:
-        if state.step % 50 == 0:
+        if state.step % SHOWN == 0:
             loop.log({"step": state.step, "epoch": state.epoch, "seconds": round(state.seconds), **shown})
             tell(f"step {state.step} {state.seconds:.0f} s  " + "  ".join(f"{k} {v:.4g}" for k, v in shown.items()))
 

@@ -21,10 +21,11 @@ from toolkit.contracts import Json
 from toolkit.draft.card import Card
 from toolkit.draft.mtp_file import assemble, save_mtp, weights_of
 from toolkit.draft.mtp_head import MtpHead
+from toolkit.model.decoder import Decoder
 from toolkit.model.fingerprint import fingerprint
 from toolkit.model.store import resolve
 from toolkit.model.weights import load_model
-from toolkit.train.batches import Batch, held_out, summary, training
+from toolkit.train.batches import Batch, Summary, held_out, summary, training
 from toolkit.train.loop import Loop, Plan, State
 from toolkit.train.measure import Acceptance
 from toolkit.train.plot import draw_acceptance
@@ -35,6 +36,7 @@ from toolkit.train.unroll import unroll
 
 DEPTHS = 5  # held-out acceptance is measured to here
 HELD_TOKENS = 40_000
+SHOWN = 50  # batches between two lines of the log
 OTHERS = 1024  # tokens besides the targets that a batch's loss sees
 FADE = 0.8  # weight of a depth's loss against that of the one before
 Tell = Callable[[str], None]
@@ -55,8 +57,11 @@ class MtpPlan(Plan):
 def train_mtp(base: str, data: Path, out: Path, plan: MtpPlan, tell: Tell) -> Card:
     """Train, measure, write the folder. Goes on with a checkpoint in `out`. UsageError for data of another base."""
     source = resolve(base)
-    about = summary(data, fingerprint(source))
-    decoder = load_model(source)
+    return train_mtp_on(load_model(source), base, summary(data, fingerprint(source)), data, out, plan, tell)
+
+
+def train_mtp_on(decoder: Decoder, base: str, about: Summary, data: Path, out: Path, plan: MtpPlan, tell: Tell) -> Card:
+    """`train_mtp` with what it loads."""
     tell(f"{about.tokens} reply tokens in {about.sequences} sequences")
     ids = draft_vocabulary(training(data, 0, 0, 1 << 14), decoder.config.vocab_size, plan.vocab)
     head = first_head(decoder, ids, islice(training(data, plan.seed, 0, 1 << 13), 12))
@@ -68,7 +73,7 @@ def train_mtp(base: str, data: Path, out: Path, plan: MtpPlan, tell: Tell) -> Ca
     tell(f"before: {_shown(before)}")
 
     def step(state: State, shown: Mapping[str, float]) -> None:
-        if state.step % 50 == 0:
+        if state.step % SHOWN == 0:
             loop.log({"step": state.step, "epoch": state.epoch, "seconds": round(state.seconds), **shown})
             tell(
                 f"step {state.step} epoch {state.epoch} {state.seconds:.0f} s  "

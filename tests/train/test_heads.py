@@ -1,0 +1,85 @@
+"""Training from end to end on a tiny base: it learns, writes a folder that drafts, and is the same for the same seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from toolkit.contracts import SamplingParams
+from toolkit.draft.card import Card, read_card
+from toolkit.draft.contract import Budget, Commit, Target
+from toolkit.draft.medusa import MedusaSource
+from toolkit.draft.mtp import MtpSource
+from toolkit.model.tiny import tiny_model
+from toolkit.text.tokenizer import ByteTokenizer
+from toolkit.train.batches import summary
+from toolkit.train.data import Recipe, fill
+from toolkit.train.medusa import MedusaPlan, train_medusa_on
+from toolkit.train.mtp import MtpPlan, train_mtp_on
+
+BASE = "0" * 64
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Replies of the tiny model; it says much the same whatever it is asked."""
+    folder = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("toolkit.train.lanes.REPLY", 40)
+        fill(folder, Recipe(BASE, 0, (0, 1)), tiny_model(), ByteTokenizer(), 1500, width=16)
+    return folder
+
+
+def mtp(data: Path, out: Path, **options: int) -> Card:
+    plan = MtpPlan(**{"vocab": 200, "size": 1024, "warmup": 5, "epochs": 8, **options})  # type: ignore[arg-type]
+    return train_mtp_on(tiny_model(), "tiny", summary(data, BASE), data, out, plan, lambda line: None)
+
+
+def medusa(data: Path, out: Path, **options: int) -> Card:
+    plan = MedusaPlan(**{"vocab": 200, "size": 1024, "warmup": 5, "epochs": 8, "heads": 3, **options})  # type: ignore[arg-type]
+    return train_medusa_on(tiny_model(), "tiny", summary(data, BASE), data, out, plan, lambda line: None)
+
+
+KINDS: dict[str, tuple[Callable[..., Card], type[MtpSource] | type[MedusaSource]]] = {
+    "mtp": (mtp, MtpSource),
+    "medusa": (medusa, MedusaSource),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_trained_folder_has_a_card_and_drafts_for_its_base(kind: str, data: Path, tmp_path: Path) -> None:
+    train, source = KINDS[kind]
+    card = train(data, tmp_path)
+    assert read_card(tmp_path) == card and card.kind == kind and card.fingerprint == BASE
+    assert card.data["tokens"] >= 1500 and card.training["batches"] > 8 and card.acceptance["held_out_drafts"] > 0
+    assert (tmp_path / "acceptance.svg").exists()
+    base = tiny_model()
+    target = Target(base, lambda: base, ByteTokenizer(), BASE, "tiny", 261)
+    drafter = source(target, {"head": str(tmp_path), "floor": 0.0}).open(0)
+    drafter.observe(Commit((1, 2, 3), torch.randn(2, 32), 0))
+    assert len(drafter.propose(Budget(4, 2, SamplingParams()))) == 4
+    drafter.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_seed_gives_the_same_weights(kind: str, data: Path, tmp_path: Path) -> None:
+    train, _ = KINDS[kind]
+    train(data, tmp_path / "one", epochs=1)
+    train(data, tmp_path / "two", epochs=1)
+    one, two = (load_file(tmp_path / name / "head.safetensors") for name in ("one", "two"))
+    assert all(torch.allclose(one[name].float(), two[name].float(), atol=1e-3) for name in one)
+
+
+def test_training_lowers_the_loss_of_every_depth(data: Path, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("toolkit.train.mtp.SHOWN", 1)
+        mtp(data, tmp_path, epochs=20)
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    for depth in ("loss1", "loss2", "loss3"):
+        early, late = (sum(line[depth] for line in part) / len(part) for part in (lines[:4], lines[-4:]))
+        assert late < 0.9 * early, depth
