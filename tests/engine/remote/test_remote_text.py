@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.remote.stub_server import Stub, status
-from toolkit.contracts import Completion, Delta, Done, Failed, Grammar, Request
+from toolkit.contracts import Completion, Delta, Done, Failed, Grammar, Request, Watch
 from toolkit.contracts import SamplingParams as Params
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.engine.remote.engine import SGLangEngine
@@ -46,6 +46,19 @@ def test_greedy_text_is_that_of_the_embedded_engine(
         assert its_one.logprob == pytest.approx(mine_one.logprob, abs=1e-4)
         assert dict(its_one.asked) == pytest.approx(dict(mine_one.asked), abs=1e-4)
         assert [i for i, _ in its_one.top] == [i for i, _ in mine_one.top]
+
+
+def test_a_watched_text_is_judged_here_whatever_the_server_says(engine: SGLangEngine) -> None:
+    request = Request(prompt="Once upon a time", sampling=Params(max_tokens=12), watch=Watch(kind="json"))
+    (done,) = [event.result for event in engine.generate([request]) if isinstance(event, Done)]
+    assert isinstance(done, Completion)
+    assert done.valid is False and done.violations
+    (unwatched,) = [
+        e.result
+        for e in engine.generate([Request(prompt="Once upon a time", sampling=Params(max_tokens=12))])
+        if isinstance(e, Done)
+    ]
+    assert isinstance(unwatched, Completion) and unwatched.valid is None
 
 
 @pytest.mark.parametrize("cut", [1, 4, 1000])

@@ -33,6 +33,7 @@ from toolkit.engine.remote.rounds import Clock, Cost, Rounds
 from toolkit.engine.remote.sampling import refuse
 from toolkit.engine.remote.texts import Text, run_text
 from toolkit.engine.sequence import Sequence as Line
+from toolkit.engine.watch import Checks
 from toolkit.engine.worker import Worker
 from toolkit.errors import ContextError, EngineError, ToolkitError, UnsupportedError
 
@@ -215,7 +216,7 @@ class SGLangEngine(Front):
         loop = partial(_search, cost, self.notes)
         job = Job(
             request, admitted.prompt, self.tokenizer, admitted.grammar, admitted.max_tokens, admitted.reserve, loop,
-            partial(self._told, request.id, sink),
+            partial(self._told, request.id, sink), None if request.beam is not None else Checks.of(request),
         )  # fmt: skip
         text = None if request.beam is not None else self._text(job)
         with self._lock:

@@ -24,6 +24,7 @@ from toolkit.engine.remote.fleet import Fleet
 from toolkit.engine.remote.relax import MOST_TRIES, Constraint, relaxed
 from toolkit.engine.remote.reply import bad, batch, checked, costs, count_of, output_ids, pairs, row, scores
 from toolkit.engine.remote.sampling import sample_seed, server_params
+from toolkit.engine.watch import judged
 from toolkit.errors import CancelledError, EngineError, NoValidError, SchemaError, ToolkitError
 from toolkit.text.stream import TextStream
 from toolkit.validate.check import Validator
@@ -176,7 +177,7 @@ class Text:
             timing=job.timing(count),
             partial=partial,
         )
-        job.tell(Done(job.id, sample.index, done))
+        job.tell(Done(job.id, sample.index, judged(job.checks, done, job.tokenizer)))
         job.flush()
 
     def _checked(self, sample: Sample) -> tuple[str, ...]:
