@@ -46,6 +46,25 @@ def test_a_step_that_does_not_come_through_is_repeated(stub: Stub, engine: SGLan
         assert again.usage.requests == sound.usage.requests + 1
 
 
+class Always(list[Any]):
+    """A fault that is never used up."""
+
+    def pop(self, _: Any = 0) -> Any:
+        return self[0]
+
+
+@pytest.mark.parametrize(("fault", "most"), [(dropped, 5), (status(503, BUSY), 40)])
+def test_a_request_that_fails_on_a_server_that_lives_is_not_sent_without_end(
+    stub: Stub, engine: SGLangEngine, fault: Fault, most: int
+) -> None:
+    stub.faults = Always([lambda handler, body: isinstance(body["input_ids"][0], list) and fault(handler, body)])  # probes pass
+    with pytest.raises(EngineError):
+        engine.beam("x", grammar=LETTERS, width=2)
+    assert 2 <= len([body for body in stub.searches() if isinstance(body["input_ids"][0], list)]) <= most
+    stub.faults = []
+    assert engine.beam("x", grammar=LETTERS, width=2).valid
+
+
 @pytest.mark.parametrize("fault", [dropped, status(503, BUSY)])
 def test_a_text_is_repeated_while_nothing_of_it_was_told(stub: Stub, engine: SGLangEngine, fault: Fault) -> None:
     sound = engine.complete("Once", max_tokens=5)
@@ -180,10 +199,6 @@ def test_a_400_ends_the_one_request_that_caused_it(
         else:
             stub.faults.append(refuse)
         return mine
-
-    class Always(list[Any]):
-        def pop(self, _: int = 0) -> Any:
-            return refuse
 
     stub.faults = Always([refuse])
     events = {event.request_id: event for event in engine.generate(beams(3)) if isinstance(event, Done | Failed)}

@@ -31,12 +31,16 @@ _SAID = 400  # characters of a server's message that an error quotes
 
 
 class FailedRequestError(EngineError):
-    """A request that did not come through. `repeat`: the same server may answer it later; `hang`: it did not answer in time."""
+    """A request that did not come through.
 
-    def __init__(self, message: str, *, repeat: bool = True, hang: bool = False, hint: str = "") -> None:
+    `repeat`: the same server may answer it later; `hang`: it did not answer in time; `busy`: it said so itself.
+    """
+
+    def __init__(self, message: str, *, repeat: bool = True, hang: bool = False, busy: bool = False, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.repeat = repeat
         self.hang = hang
+        self.busy = busy
 
 
 class Connection:
@@ -159,7 +163,7 @@ class Connection:
                 f"{self.url} has no such path (404): it is no SGLang server, or another version", repeat=False,
                 hint="the URL is that of the server's root, such as http://host:30000",
             )  # fmt: skip
-        return FailedRequestError(f"{self.url} answered {status}: {message}", repeat=status in BUSY)
+        return FailedRequestError(f"{self.url} answered {status}: {message}", repeat=status in BUSY, busy=status in BUSY)
 
 
 def _shut(opened: socket.socket) -> None:

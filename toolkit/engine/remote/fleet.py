@@ -7,7 +7,7 @@
 A server that nothing was heard of for `IDLE_S` is asked who it is before it gets work: it may have been started anew meanwhile.
 A request goes to the preferred server if that is up, else to the one with the least lines in flight. What is a pure function of
 its body (`post`) is repeated, elsewhere or after the back-off, until every server has been down for `patience_s`: a server that
-is killed and restarted costs time and nothing else. A stream is repeated only while nothing of it was passed on. A server that
+is killed and restarted costs time and nothing else. A request that breaks `MOST_BROKEN` connections is not sent again. A stream is repeated only while nothing of it was passed on. A server that
 hangs is not asked again by the request that it hung: more load helps nobody, another server may.
 Knows nothing about: what requests mean, how a server is identified (`identify` raises where it is not the one it was).
 Invariants: thread-safe; nothing sleeps longer than `_LONGEST_S` at a time, so `close` is seen.
@@ -26,6 +26,7 @@ from toolkit.engine.remote.connection import Connection, FailedRequestError
 from toolkit.errors import EngineError, ToolkitError
 
 _FIRST_S, _LONGEST_S = 0.1, 2.0  # back-off of a server that is down: doubled from the first to the longest
+MOST_BROKEN = 5  # times that a request may end in a broken connection
 IDLE_S = 5.0  # shorter than any server takes to start
 GENERATE = "/generate"
 
@@ -54,6 +55,26 @@ class Server:
         return self.down_since is not None or (not self.lines and time.monotonic() - self.heard_at > IDLE_S)
 
 
+@dataclass(slots=True)
+class _Tries:
+    """What became of one request so far. One that breaks connections again and again may be what breaks the servers."""
+
+    sent: int = 0
+    broken: int = 0
+    since: float | None = None
+    hung: set[str] = field(default_factory=set)
+
+    def note(self, server: Server, error: FailedRequestError) -> None:
+        self.since = self.since or time.monotonic()
+        self.broken += not error.busy
+        if error.hang:
+            self.hung.add(server.url)
+
+    def over(self, patience_s: float) -> bool:
+        """Whether it must not be sent again."""
+        return self.broken >= MOST_BROKEN or (self.since is not None and time.monotonic() - self.since > patience_s)
+
+
 class Fleet:
     """Servers under one set of verbs: `post`, `stream`, `close`."""
 
@@ -79,28 +100,28 @@ class Fleet:
 
     def post(self, body: Mapping[str, Json], *, lines: int, prefer: Server | None = None) -> tuple[Json, int]:
         """(the reply to `body`, the requests it took). Raises the server's refusal, or EngineError where none can answer."""
-        hung: set[int] = set()
-        sent = 0
+        tries = _Tries()
         while True:
-            server = self._next(prefer, hung)
+            server = self._next(prefer, tries)
             if server is None:
                 continue
-            sent += 1
+            tries.sent += 1
             try:
                 with self._loaded(server, lines):
                     reply = server.connection.post(GENERATE, body)
+                server.wait_s = _FIRST_S
             except FailedRequestError as error:
-                self._failed(server, error, hung)
+                self._failed(server, error, tries)
                 continue
             self._answered(server)
-            return reply, sent
+            return reply, tries.sent
 
     def stream(self, body: Mapping[str, Json], *, lines: int) -> Iterator[Json]:
         """The events of one stream. FailedRequestError where it breaks off after its first event."""
-        hung: set[int] = set()
+        tries = _Tries()
         begun = False
         while True:
-            server = self._next(None, hung)
+            server = self._next(None, tries)
             if server is None:
                 continue
             try:
@@ -109,7 +130,7 @@ class Fleet:
                         begun = True
                         yield event
             except FailedRequestError as error:
-                self._failed(server, error, hung, final=begun)
+                self._failed(server, error, tries, final=begun)
                 continue
             self._answered(server)
             return
@@ -128,29 +149,29 @@ class Fleet:
         for each in self.servers:
             each.connection.close()
 
-    def _next(self, prefer: Server | None, hung: set[int]) -> Server | None:
+    def _next(self, prefer: Server | None, tries: _Tries) -> Server | None:
         """The server to ask now; None after a pause if none may be asked yet; EngineError where there is no hope."""
         if self._closed.is_set():
             raise EngineError("the engine was closed while the request was running")
         with self._lock:
-            server, pause_s = self._choose(prefer, hung)
+            server, pause_s = self._choose(prefer, tries)
         if server is None:
             self._closed.wait(pause_s)
             return None
         with server.asking:  # who comes second finds it asked
             return server if not server.stale or self._revive(server) else None
 
-    def _choose(self, prefer: Server | None, hung: set[int]) -> tuple[Server | None, float]:
+    def _choose(self, prefer: Server | None, tries: _Tries) -> tuple[Server | None, float]:
         """(server, 0), or (None, seconds until one may be asked again)."""
         now = time.monotonic()
-        able = [each for each in self.servers if each.foreign is None and id(each) not in hung]
+        able = [each for each in self.servers if each.foreign is None and each.url not in tries.hung]
         up = [each for each in able if each.down_since is None]
         if up:
             self._look_after([each for each in able if each.down_since is not None and each.retry_at <= now])
             return (prefer if prefer in up else min(up, key=lambda each: each.lines)), 0.0
-        if not able or all(now - (each.down_since or now) > self.patience_s for each in able):
+        due = min(able, key=lambda each: each.retry_at, default=None)
+        if due is None or (due.retry_at > now and all(now - (each.down_since or now) > self.patience_s for each in able)):
             raise self._hopeless()
-        due = min(able, key=lambda each: each.retry_at)
         if due.retry_at > now:
             return None, min(due.retry_at - now, _LONGEST_S)
         due.retry_at = now + due.wait_s  # others wait for what this one finds
@@ -178,20 +199,20 @@ class Fleet:
         self._answered(server)
         return True
 
-    def _failed(self, server: Server, error: FailedRequestError, hung: set[int], *, final: bool = False) -> None:
+    def _failed(self, server: Server, error: FailedRequestError, tries: _Tries, *, final: bool = False) -> None:
         """Note a failure; raises it where no other try is left."""
         if error.repeat:
             self._down(server, error)
-        if error.hang:
-            hung.add(id(server))
-        if final or not error.repeat or all(id(each) in hung or each.foreign is not None for each in self.servers):
+        tries.note(server, error)
+        nowhere = all(each.url in tries.hung or each.foreign is not None for each in self.servers)
+        if final or not error.repeat or nowhere or tries.over(self.patience_s):
             raise error
 
     def _down(self, server: Server, error: FailedRequestError) -> None:
         with self._lock:
             now = time.monotonic()
             if server.down_since is None:
-                server.down_since, server.wait_s = now, _FIRST_S
+                server.down_since = now
             server.retry_at = now + server.wait_s
             server.wait_s = min(2 * server.wait_s, _LONGEST_S)
             server.last_error = error.message
