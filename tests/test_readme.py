@@ -125,6 +125,7 @@ def test_every_command_in_readme_and_docs_exists() -> None:
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
         assert command is not cli, line
+        words = words[: words.index("--")] if "--" in words else words  # behind it are another program's flags
         options = {name for parameter in command.params for name in parameter.opts}
         given = {word.partition("=")[0] for word in words if word.startswith("--")}
         assert given <= options | {"--help"}, f"{line}: {sorted(given - options)}"
