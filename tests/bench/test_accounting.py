@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -59,6 +60,8 @@ def test_a_request_without_drafts_expects_one_token_a_pass() -> None:
 def test_a_token_that_the_books_do_not_explain_is_seen() -> None:
     usage = chains([2, 0, 1], 3)
     assert accounting.imbalance(usage) == 0
+    again = replace(usage, steps=usage.steps + 3, discarded=3)  # a text that was read again
+    assert accounting.imbalance(again) == 0
     assert accounting.imbalance(Usage(output_tokens=usage.output_tokens + 2, steps=usage.steps, accepted=usage.accepted)) == 2
 
 

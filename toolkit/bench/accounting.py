@@ -101,7 +101,7 @@ def expected_per_pass(usage: Usage) -> float:
 
 def imbalance(usage: Usage) -> int:
     """Output tokens that the books do not explain: 0."""
-    return usage.output_tokens - (usage.steps + usage.accepted + usage.appended - usage.trimmed)
+    return usage.output_tokens - (usage.steps + usage.accepted + usage.appended - usage.trimmed - usage.discarded)
 
 
 def total(usages: Iterable[Usage]) -> Usage:
