@@ -17,7 +17,7 @@ from toolkit.errors import UnsupportedError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-PROMPTS, TOKENS = 12, 96
+PROMPTS, TOKENS = 4, 48
 SHAPES = {"chain": {"tokens": 4}, "tree": {"nodes": 12}}
 
 
