@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import signal
 from collections.abc import Iterator
 from typing import Any
 from weakref import WeakSet
@@ -39,3 +40,14 @@ def every_block_is_free_after_the_test(engines: WeakSet[Any]) -> Iterator[None]:
         worker = engine._worker
         if worker._ended is None and worker._scheduler.idle and worker._inbox.empty():
             assert engine.kv_blocks_in_use == 0
+
+
+@pytest.fixture
+def shell_signals() -> Iterator[None]:
+    """Signals as a shell gives them to a program: under nohup, or in a script's background, two of them are ignored by who inherits."""
+    given = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    for number, handler in given.items():
+        signal.signal(number, handler)

@@ -90,6 +90,7 @@ def started(port: int, *traits: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+@pytest.mark.usefixtures("shell_signals")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_server_and_then_the_command(number: signal.Signals, code: int) -> None:
     port = free_port()

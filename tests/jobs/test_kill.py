@@ -79,6 +79,7 @@ def test_a_killed_job_loses_and_repeats_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shell_signals")
 def test_an_interrupted_job_says_how_to_go_on(tmp_path: Path) -> None:
     prepare(tmp_path)
     process = start(tmp_path, "out")

@@ -148,6 +148,7 @@ def test_a_watcher_that_raises_is_heard_and_does_not_stop_the_server() -> None:
     assert gone(process.pid)
 
 
+@pytest.mark.usefixtures("shell_signals")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_a_server_does_not_outlive_its_owner(number: signal.Signals, tmp_path: Path) -> None:
     code = f"""
