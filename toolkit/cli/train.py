@@ -104,15 +104,15 @@ def medusa(base: str, data: Path, out: Path, threads: int | None, as_json: bool,
 
 @train.command(short_help="A draft checkpoint for SGLang.")
 @base_option
-@click.option("--head", default="", help="A folder of `train mtp`.  [default: the head that comes with the package]")
+@click.option("--head", type=TEXT, help="A folder of `train mtp`.  [default: the head that comes with the package]")
 @click.option("--format", "kind", default="sglang-eagle", type=click.Choice(["sglang-eagle"]), show_default=True)
 @out_option
 @json_option
-def export(base: str, head: str, kind: str, out: Path, as_json: bool) -> None:
+def export(base: str, head: str | None, kind: str, out: Path, as_json: bool) -> None:
     """Write a head as a folder that SGLang serves with --speculative-algorithm EAGLE."""
     from toolkit.train.export import export_sglang_eagle
 
-    command = export_sglang_eagle(base, head, out)
+    command = export_sglang_eagle(base, head or "", out)
     click.echo(f"serve it with: {command}", err=True)
     if as_json:
         emit({"folder": str(out), "format": kind, "command": command})
