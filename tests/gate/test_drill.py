@@ -29,7 +29,8 @@ def test_nothing_invalid_gets_past_the_guard() -> None:
         assert row["altered"] > 10, name
         assert row["altered"] == row["repaired"] + row["reported"] + row["unnoticed"]
         found = sum(row[each] for each in ("parser", "validator", "audit", "grammar", "engine"))
-        assert found == row["altered"] - row["unnoticed"]
+        # what was repaired was caught on its way; what is reported may have been found by the last validation alone
+        assert row["repaired"] <= found <= row["repaired"] + row["reported"]
 
 
 def test_with_every_text_audited_nothing_goes_unnoticed() -> None:

@@ -10,7 +10,6 @@ import itertools
 import queue
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,6 +25,7 @@ from toolkit.engine.calibrate import calibrate
 from toolkit.engine.forward import Forward
 from toolkit.engine.front import Front
 from toolkit.engine.harvest import Harvest
+from toolkit.engine.intake import Intake, Sink
 from toolkit.engine.job import Job, Loop
 from toolkit.engine.load import load
 from toolkit.engine.loops.beam import beam
@@ -40,7 +40,7 @@ from toolkit.engine.scheduler import Scheduler
 from toolkit.engine.sequence import Sequence as Line
 from toolkit.engine.watch import Checks
 from toolkit.engine.worker import Worker
-from toolkit.errors import ContextError, ToolkitError, UnsupportedError, UsageError
+from toolkit.errors import ContextError, ToolkitError, UnsupportedError
 from toolkit.kv.view import WIDE
 from toolkit.model.decoder import Decoder
 from toolkit.model.native.decoder import NativeDecoder
@@ -130,6 +130,7 @@ class EmbeddedEngine(Front):
         weakref.finalize(self, self._worker.close)  # also at exit: a thread inside torch must not outlive the interpreter
         self._numbers = itertools.count(1)
         self._jobs: dict[str, Job] = {}
+        self._intake = Intake(self._submit, self.cancel, in_flight=IN_FLIGHT)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -161,27 +162,7 @@ class EmbeddedEngine(Front):
 
         Requests are taken from the stream one by one while events come, at most IN_FLIGHT at a time.
         """
-        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        stream = iter(requests)
-        left: dict[str, int] = {}  # request id -> results still to come
-        more = True
-        try:
-            while more or left:
-                given = next(stream, None) if more and len(left) < IN_FLIGHT else None
-                if given is not None:
-                    self._submit(given, left, events.put)
-                elif len(left) < IN_FLIGHT:
-                    more = False
-                while left and (given is None or not events.empty()):
-                    event = events.get()
-                    self._count(event, left)
-                    yield event
-                    if more and given is None:
-                        break
-        finally:
-            for name in left:
-                self.cancel(name)
-                self._jobs.pop(name, None)
+        return self._intake.run(requests)
 
     def score(self, prompt: Prompt, continuations: Sequence[Sequence[int]]) -> list[list[float]]:
         """Log-probability of every token of every continuation after the prompt; an empty continuation gives []."""
@@ -236,26 +217,31 @@ class EmbeddedEngine(Front):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _submit(self, given: Request, left: dict[str, int], tell: Callable[[Event], None]) -> None:
+    def _submit(self, request: Request, sink: Sink) -> None:
         """Hand a request to the worker, or tell at once why it cannot run."""
-        request = given if given.id else replace(given, id=f"request-{next(self._numbers)}")
-        if request.id in left or request.id in self._jobs:
-            raise UsageError(f"request id {request.id!r} is in use", hint="ids of requests in flight are distinct")
-        left[request.id] = 1 if request.beam else request.sampling.n
-        tell = self.metrics.heard(tell, left[request.id])
+        results = 1 if request.beam else request.sampling.n
         try:
             loop, spare, note = self._loop(request)
             checks = Checks.of(request) if request.beam is None else None
             admitted = admit(request, self.tokenizer, self._limits, spare=spare, apart=spare > 0 and request.sampling.n > 1)
         except ToolkitError as error:
-            tell(Failed(request.id, error))
+            self.metrics.heard(sink, results)(Failed(request.id, error))
             return
         job = Job(
-            request, admitted.prompt, self.tokenizer, admitted.grammar, admitted.max_tokens, admitted.reserve, loop, tell,
+            request, admitted.prompt, self.tokenizer, admitted.grammar, admitted.max_tokens, admitted.reserve, loop, sink,
             checks, note,
         )  # fmt: skip
-        if self._jobs.setdefault(request.id, job) is not job:
-            raise UsageError(f"request id {request.id!r} is in use", hint="ids of requests in flight are distinct")
+        left = itertools.count(results - 1, -1)
+
+        def tell(event: Event) -> None:
+            """Pass an event on; a job is forgotten with its last one."""
+            over = isinstance(event, Failed) or (isinstance(event, Done) and next(left) == 0)
+            if over and self._jobs.get(request.id) is job:
+                del self._jobs[request.id]
+            sink(event)
+
+        job.sink = self.metrics.heard(tell, results)
+        self._jobs[request.id] = job
         self._worker.submit(job)
 
     def _loop(self, request: Request) -> tuple[Callable[[Job, Line], Loop], int, tuple[str, ...]]:
@@ -268,14 +254,6 @@ class EmbeddedEngine(Front):
         if oversight.breaker.is_held:
             return plain, 0, (f"decoded without speculation, which is on hold: {oversight.breaker.reason}",)
         return lambda job, root: speculative(job, root, source, pace, oversight, line), pace.widest, ()
-
-    def _count(self, event: Event, left: dict[str, int]) -> None:
-        """Note what an event ends."""
-        if isinstance(event, Done):
-            left[event.request_id] -= 1
-        if isinstance(event, Failed) or left[event.request_id] == 0:
-            del left[event.request_id]
-            self._jobs.pop(event.request_id, None)
 
 
 def _beam(job: Job, root: Line) -> Loop:
