@@ -1,23 +1,17 @@
-"""transformers, importable next to a CPU build of torch.
-
-PyPI's torchvision (SGLang's metadata asks for it) is linked against CUDA and cannot be imported here. No test needs it, so
-transformers is told that it is absent before it loads a model.
-"""
+"""transformers, importable next to a CPU build of torch."""
 
 from __future__ import annotations
 
 import warnings
+from importlib import import_module
 from typing import Any
+
+from toolkit.bench.transformers_peer import load_transformers
 
 
 def transformers() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import transformers
-        import transformers.utils
-        import transformers.utils.import_utils
-
-        for module in (transformers.utils, transformers.utils.import_utils):
-            module.is_torchvision_available = lambda: False  # type: ignore[attr-defined]
-        import transformers.models.llama.modeling_llama
-    return transformers
+        loaded = load_transformers()
+        import_module("transformers.models.llama.modeling_llama")
+    return loaded

@@ -10,7 +10,6 @@ replay), and the allowed ids come as a tensor (a list of 49,000 ints would cost 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -63,23 +62,18 @@ def load_transformers() -> Any:
     """Import transformers; MissingExtraError where it is absent.
 
     A torchvision that was built for another torch (PyPI's beside a CPU torch) fails while it is imported, and every model
-    class with it: transformers is then told that there is none, which text needs not.
+    class with it: transformers is then told that there is none, which text needs not. Who imported transformers before does
+    not matter: the answer is asked for anew by every module that needs it.
     """
-    broken = False
     if find_spec("transformers") is None:
         raise MissingExtraError("transformers", "cpu")
-    if "transformers" not in sys.modules and find_spec("torchvision") is not None:
+    transformers = import_module("transformers")
+    if find_spec("torchvision") is not None:
         try:
             import_module("torchvision")
         except (RuntimeError, ImportError):
-            broken = True
-            sys.modules["torchvision"] = None  # type: ignore[assignment]  # find_spec then says: not installed
-    try:
-        transformers = import_module("transformers")
-        transformers.utils.is_torchvision_available()  # remembers its first answer
-    finally:
-        if broken:
-            del sys.modules["torchvision"]
+            for name in ("transformers.utils", "transformers.utils.import_utils"):
+                import_module(name).is_torchvision_available = lambda: False  # type: ignore[attr-defined]
     return transformers
 
 
