@@ -47,6 +47,9 @@ class Job:
     grammar: Grammar | None
 
 
+Outcomes = Callable[[Job, Engine, int, int, str], Iterator[Outcome]]  # in input order; the arguments are those of `_here`
+
+
 @dataclass(slots=True)
 class Summary:
     """What a job came to. Counts cover the whole output, `usage` and `elapsed_s` this run only."""
@@ -107,8 +110,10 @@ def run_job(
     engine_options: Mapping[str, Json] | None = None,
     on_progress: Progress = lambda done, total, failed: None,
     on_note: Callable[[str], None] = lambda text: None,
+    outcomes: Outcomes | None = None,
 ) -> Summary:
-    """Run `job` into `out`; see jobs.store for the files. `in_flight` records are decoded together.
+    """Run `job` into `out`; see jobs.store for the files. `in_flight` records are decoded together, by `engine` or by whoever gives
+    the `outcomes` in its place (other machines: jobs.ray_run); `engine` then only says what the job can be and which model it has.
 
     `engine_options` are those that change results (dtype and the like): a resume with others is refused. `on_note` hears what the
     user should know. UsageError where `out` exists (without `resume`), belongs to another job, or lies inside the input, and where
@@ -130,8 +135,7 @@ def run_job(
         if store.dropped:
             on_note(f"{out}: the line of index {store.position} is gone; dropped behind it, and done again: {store.dropped}")
         on_progress(summary.done, total, summary.failed)
-        records = islice(job.source, store.position, None)
-        for outcome in _in_order(Attempt(engine, job.spec, job.schema, job.grammar), records, in_flight, str(out)):
+        for outcome in (outcomes or _here)(job, engine, store.position, in_flight, str(out)):
             (store.add if outcome.ok else store.fail)(outcome.line)
             summary.done = store.position
             summary.usage.update(outcome.usage)
@@ -173,6 +177,12 @@ def _cancel(engine: Engine, request_id: str, running: Future[Any]) -> None:
     """Again and again until it has ended: an engine leaves an id alone that it has not met yet."""
     while not wait([running], timeout=PREFLIGHT_EVERY_S).done:
         engine.cancel(request_id)
+
+
+def _here(job: Job, engine: Engine, start: int, in_flight: int, name: str) -> Iterator[Outcome]:
+    """The outcomes from record `start` on, by threads of this process."""
+    attempt = Attempt(engine, job.spec, job.schema, job.grammar)
+    return _in_order(attempt, islice(job.source, start, None), in_flight, name)
 
 
 def _in_order(attempt: Attempt, records: Iterator[Record | BadRecord], in_flight: int, name: str) -> Iterator[Outcome]:
