@@ -34,6 +34,7 @@ CPU_ENV = {
 CPU_FLAGS = (
     "--device", "cpu", "--dtype", "float32", "--sampling-backend", "pytorch", "--max-total-tokens", "16384",
     "--prefill-attention-backend", "intel_amx", "--decode-attention-backend", "intel_amx",
+    "--sleep-on-idle",  # an idle scheduler spins otherwise, and takes a whole core from whoever shares the machine
 )  # fmt: skip
 CPU_NEEDS = (
     "torch",

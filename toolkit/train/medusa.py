@@ -47,7 +47,7 @@ class MedusaPlan(Plan):
     size: int = 4096
     heads: int = 4
     blocks: int = 1
-    vocab: int = 8192
+    vocab: int = 16384
     sharp: float = 0.5
 
     def __post_init__(self) -> None:

@@ -49,7 +49,7 @@ class MtpPlan(Plan):
     """
 
     steps: int = 3
-    vocab: int = 8192
+    vocab: int = 16384
     sharp: float = 0.5
     noise: float = 0.1
 

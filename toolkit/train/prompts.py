@@ -22,7 +22,7 @@ from toolkit.contracts import Tokenizer
 from toolkit.errors import UnsupportedError
 
 HERE = Path(__file__).parent / "prompts"
-DRAWN = 0.5  # share of tasks whose user turn the model writes
+DRAWN = 0.85  # share of tasks whose user turn the model writes
 GREEDY = 0.7  # share of replies without chance
 _MOST_TURN = 160  # tokens of a drawn user turn
 _LEAST_TURN = 3

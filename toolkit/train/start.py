@@ -28,11 +28,13 @@ RIDGE = 1e-3  # of the mean square of an input
 
 
 def draft_vocabulary(batches: Iterable[Batch], vocab_size: int, most: int) -> Tensor:
-    """The `most` tokens that the base chose most often, [Vd] int64 in rising order."""
+    """The `most` tokens that the base chose most often, [Vd] int64 in rising order. Of equally frequent ones those with the lower
+    ids, which byte-pair merging made earlier: rare data of a small run would else decide about most of the vocabulary."""
     counts = torch.zeros(vocab_size, dtype=torch.int64)
     for batch in batches:
         counts += torch.bincount(batch.top_ids[..., 0][batch.active], minlength=vocab_size)
-    return counts.topk(min(most, int((counts > 0).sum()))).indices.sort().values
+    rank = counts.double() - torch.arange(vocab_size, dtype=torch.float64) / vocab_size
+    return rank.topk(min(most, vocab_size)).indices.sort().values
 
 
 def first_head(base: Decoder, ids: Tensor, batches: Iterable[Batch]) -> MtpHead:
