@@ -181,8 +181,14 @@ def _cancel(engine: Engine, request_id: str, running: Future[Any]) -> None:
 
 def _here(job: Job, engine: Engine, start: int, in_flight: int, name: str) -> Iterator[Outcome]:
     """The outcomes from record `start` on, by threads of this process."""
-    attempt = Attempt(engine, job.spec, job.schema, job.grammar)
-    return _in_order(attempt, islice(job.source, start, None), in_flight, name)
+    return outcomes_of(job, engine, islice(job.source, start, None), in_flight, name)
+
+
+def outcomes_of(
+    job: Job, engine: Engine, records: Iterator[Record | BadRecord], in_flight: int, name: str
+) -> Iterator[Outcome]:
+    """The outcomes of some of the job's records, in their order, `in_flight` at a time; request ids begin with `name`."""
+    return _in_order(Attempt(engine, job.spec, job.schema, job.grammar), records, in_flight, name)
 
 
 def _in_order(attempt: Attempt, records: Iterator[Record | BadRecord], in_flight: int, name: str) -> Iterator[Outcome]:
