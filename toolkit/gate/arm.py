@@ -1,0 +1,116 @@
+"""Arm: one engine under the gate - its answers, and everything it was ever heard to say, for the books.
+
+In: an open engine, requests.   Out: answers in the order of the requests: results, the stream as it came, or the error.
+Knows nothing about: what is checked, the other engine.
+Invariants: an answer is waited for a bounded time; an engine that is silent for longer raises SilentError. A request that the engine
+refuses by name (UnsupportedError) is an answer, too. Engines are never closed here.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from toolkit.contracts import Completion, Delta, Done, Engine, Event, Failed, Request
+from toolkit.errors import EngineError, ToolkitError, UnsupportedError
+
+PATIENCE_S = 180.0  # between two events of an engine
+
+
+class SilentError(EngineError):
+    """An engine said nothing for too long."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came of one request: its stream, its samples in the order of their index, or an error."""
+
+    request: Request
+    deltas: list[Delta] = field(default_factory=list)
+    results: dict[int, Completion] = field(default_factory=dict)
+    error: ToolkitError | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """The engine does not have what was asked for, and says so."""
+        return isinstance(self.error, UnsupportedError)
+
+    @property
+    def samples(self) -> list[Completion]:
+        return [self.results[index] for index in sorted(self.results)]
+
+    @property
+    def first(self) -> Completion:
+        return self.results[0]
+
+
+class Arm:
+    """The engine of one side; `answers` are all it ever gave, `what` says what they were for."""
+
+    def __init__(self, name: str, engine: Engine, *, patience_s: float = PATIENCE_S) -> None:
+        self.name = name
+        self.engine = engine
+        self.patience_s = patience_s
+        self.answers: list[tuple[str, Answer]] = []
+        self._count = 0
+
+    def ask(self, what: str, requests: Sequence[Request], *, together: int = 8) -> list[Answer]:
+        """Run the requests, `together` at a time. Raises SilentError; all other errors of a request are its answer."""
+        found: list[Answer] = []
+        for start in range(0, len(requests), together):
+            found += self._batch(requests[start : start + together])
+        self.answers += [(what, each) for each in found]
+        return found
+
+    def _batch(self, requests: Sequence[Request]) -> list[Answer]:
+        found: dict[str, Answer] = {}
+        for request in requests:
+            self._count += 1
+            named = replace(request, id=f"gate-{id(self):x}-{self._count}")
+            found[named.id] = Answer(named)
+        heard: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, args=([each.request for each in found.values()], heard.put), daemon=True).start()
+        while (event := self._next(heard, found)) is not None:
+            if isinstance(event, ToolkitError):
+                for each in found.values():
+                    each.error = each.error or event
+            elif isinstance(event, BaseException):
+                raise event
+            else:
+                _note(found[event.request_id], event)
+        for each in found.values():
+            if each.error is None and len(each.results) != each.request.sampling.n:
+                each.error = EngineError(f"{len(each.results)} of {each.request.sampling.n} samples came")
+        return list(found.values())
+
+    def _listen(self, requests: Sequence[Request], put: Callable[[Any], None]) -> None:
+        try:
+            for event in self.engine.generate(requests):
+                put(event)
+            put(None)
+        except BaseException as error:
+            put(error)
+            put(None)
+
+    def _next(
+        self, heard: queue.SimpleQueue[Event | BaseException | None], found: dict[str, Answer]
+    ) -> Event | BaseException | None:
+        try:
+            return heard.get(timeout=self.patience_s)
+        except queue.Empty:
+            for name in found:
+                self.engine.cancel(name)
+            raise SilentError(f"{self.name} said nothing for {self.patience_s:g} s", hint="is the server alive?") from None
+
+
+def _note(answer: Answer, event: Event) -> None:
+    if isinstance(event, Delta):
+        answer.deltas.append(event)
+    elif isinstance(event, Failed):
+        answer.error = event.error
+    elif isinstance(event, Done):
+        assert isinstance(event.result, Completion)
+        answer.results[event.index] = event.result
