@@ -1,4 +1,7 @@
-"""Paged, shared-prefix attention against its obvious twin: one sequence at a time over contiguous keys and values."""
+"""Paged, shared-prefix attention against its obvious twin: one sequence at a time over contiguous keys and values.
+
+Over a quantised store the twin attends to what quantisation leaves of every vector, in its own basis.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ import pytest
 import torch
 
 from toolkit.kv.blocks import BlockPool
-from toolkit.kv.store import KVStore
+from toolkit.kv.quantised import QuantisedStore
+from toolkit.kv.store import KVStore, Store
 from toolkit.kv.table import BlockTable
 from toolkit.kv.view import PagedView, Span
 
 H, HKV, D, LAYERS = 6, 3, 8, 2
+KINDS = pytest.mark.parametrize("kind", [KVStore, QuantisedStore])
 
 
 def plain_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -37,7 +42,16 @@ class Pair:
         return Pair(self.table.fork(), list(self.keys), list(self.values))
 
 
-def run_pass(store: KVStore, pairs: list[Pair], counts: list[int]) -> PagedView:
+def kept(store: Store, x: torch.Tensor) -> torch.Tensor:
+    return store.roundtrip(x) if isinstance(store, QuantisedStore) else x
+
+
+def contents(store: Store, slots: list[int]) -> torch.Tensor:
+    """[L, 2, Hkv, n, D] of what stands there."""
+    return torch.stack([torch.stack(store.read(layer, torch.tensor(slots))) for layer in range(LAYERS)])
+
+
+def run_pass(store: Store, pairs: list[Pair], counts: list[int]) -> PagedView:
     for pair, count in zip(pairs, counts, strict=True):
         store.copy(pair.table.append(count))
     view = PagedView(store, [Span(pair.table, count) for pair, count in zip(pairs, counts, strict=True)])
@@ -47,8 +61,8 @@ def run_pass(store: KVStore, pairs: list[Pair], counts: list[int]) -> PagedView:
         got, at = view.attend(layer, q, k, v), 0
         for pair, count in zip(pairs, counts, strict=True):
             rows = slice(at, at + count)
-            pair.keys[layer] = torch.cat([pair.keys[layer], k[rows]])
-            pair.values[layer] = torch.cat([pair.values[layer], v[rows]])
+            pair.keys[layer] = torch.cat([pair.keys[layer], kept(store, k[rows])])
+            pair.values[layer] = torch.cat([pair.values[layer], kept(store, v[rows])])
             torch.testing.assert_close(
                 got[rows], plain_attention(q[rows], pair.keys[layer], pair.values[layer]), rtol=1e-4, atol=1e-5
             )
@@ -56,14 +70,14 @@ def run_pass(store: KVStore, pairs: list[Pair], counts: list[int]) -> PagedView:
     return view
 
 
-def empty(store: KVStore, pool: BlockPool) -> Pair:
+def empty(store: Store, pool: BlockPool) -> Pair:
     nothing = [torch.zeros(0, HKV, D) for _ in range(LAYERS)]
     return Pair(BlockTable(pool, store.block_size), list(nothing), list(nothing))
 
 
-def new_store(block_size: int) -> tuple[KVStore, BlockPool]:
+def new_store(block_size: int, kind: type[KVStore | QuantisedStore] = KVStore) -> tuple[Store, BlockPool]:
     blocks = 4096 // block_size
-    store = KVStore(
+    store = kind(
         layers=LAYERS,
         kv_heads=HKV,
         head_dim=D,
@@ -75,10 +89,13 @@ def new_store(block_size: int) -> tuple[KVStore, BlockPool]:
     return store, BlockPool(blocks)
 
 
+@KINDS
 @pytest.mark.parametrize("block_size", [1, 4, 16])
-def test_records_that_share_a_prefix_and_beams_that_share_a_record_match_plain_attention(block_size: int) -> None:
+def test_records_that_share_a_prefix_and_beams_that_share_a_record_match_plain_attention(
+    block_size: int, kind: type[KVStore | QuantisedStore]
+) -> None:
     torch.manual_seed(0)
-    store, pool = new_store(block_size)
+    store, pool = new_store(block_size, kind)
     root = empty(store, pool)
     run_pass(store, [root], [300])
     records = [root.fork() for _ in range(3)]
@@ -90,11 +107,12 @@ def test_records_that_share_a_prefix_and_beams_that_share_a_record_match_plain_a
     assert len(view._runs) == 2  # the common prefix once for all twelve, the long record once for its four beams
 
 
+@KINDS
 @pytest.mark.parametrize("seed", range(6))
-def test_random_passes_over_forked_sequences_match_plain_attention(seed: int) -> None:
+def test_random_passes_over_forked_sequences_match_plain_attention(seed: int, kind: type[KVStore | QuantisedStore]) -> None:
     rng = random.Random(seed)
     torch.manual_seed(seed)
-    store, pool = new_store(rng.choice([1, 3, 16]))
+    store, pool = new_store(rng.choice([1, 3, 16]), kind)
     pairs = [empty(store, pool)]
     run_pass(store, pairs, [rng.choice([1, 17, 270])])
     for _ in range(12):
@@ -104,15 +122,16 @@ def test_random_passes_over_forked_sequences_match_plain_attention(seed: int) ->
         run_pass(store, chosen, [rng.choice([1, 1, 1, 2, 5, 16, 17, 40]) for _ in chosen])
 
 
-def test_a_fork_never_writes_into_its_parent() -> None:
+@KINDS
+def test_a_fork_never_writes_into_its_parent(kind: type[KVStore | QuantisedStore]) -> None:
     torch.manual_seed(1)
-    store, pool = new_store(4)
+    store, pool = new_store(4, kind)
     parent = empty(store, pool)
     run_pass(store, [parent], [6])
-    before = store.keys[:, :, parent.table.slots(0, 6)].clone()
+    before = contents(store, parent.table.slots(0, 6))
     child = parent.fork()
     run_pass(store, [child], [9])
-    assert torch.equal(store.keys[:, :, parent.table.slots(0, 6)], before)
+    assert torch.equal(contents(store, parent.table.slots(0, 6)), before)
     run_pass(store, [parent, child], [2, 2])
 
 

@@ -14,12 +14,15 @@ import torch
 from torch import Tensor
 
 from toolkit.kv.blocks import BlockPool
+from toolkit.kv.quantised import QuantisedStore
 from toolkit.kv.slots import SlotView
-from toolkit.kv.store import KVStore
+from toolkit.kv.store import KVStore, Store
 from toolkit.kv.table import BlockTable
 from toolkit.kv.view import WIDE, PagedView, Span
 
 H, HKV, D, LAYERS = 6, 3, 8, 2
+VIEWS = pytest.mark.parametrize(("lists", "kind"), [(False, KVStore), (True, KVStore), (False, QuantisedStore)], ids=["PagedView", "SlotView", "q4"])  # fmt: skip
+Kind = type[KVStore | QuantisedStore]
 Paths = tuple[tuple[int, ...], ...]
 
 
@@ -91,23 +94,32 @@ def by_lists(view: SlotView, store: KVStore, layer: int, q: Tensor, k: Tensor, v
     return out
 
 
-def worst(store: KVStore, feeds: list[Rows], *, lists: bool, fault: bool = False) -> float:
+def kept(store: Store, x: Tensor) -> Tensor:
+    """What the store makes of vectors."""
+    return store.roundtrip(x) if isinstance(store, QuantisedStore) else x
+
+
+def worst(store: Store, feeds: list[Rows], *, lists: bool, fault: bool = False) -> float:
     """Largest difference from the reference in one pass; the lines have grown afterwards. fault: a sibling is seen."""
     before = [rows.line.table.length for rows in feeds]
     for rows in feeds:
         store.copy(rows.line.table.append(rows.count))
     spans = [Span(rows.line.table, rows.count, nosy(rows.paths) if fault else rows.paths) for rows in feeds]
-    paged, slots = PagedView(store, spans), SlotView(store, spans)
+    paged, slots = PagedView(store, spans), SlotView(store, spans) if isinstance(store, KVStore) else None
     T, difference = sum(rows.count for rows in feeds), 0.0
     for layer in range(LAYERS):
         q, k, v = torch.randn(T, H, D), torch.randn(T, HKV, D), torch.randn(T, HKV, D)
-        found = by_lists(slots, store, layer, q, k, v) if lists else paged.attend(layer, q, k, v)
+        if lists:
+            assert slots is not None and isinstance(store, KVStore)
+            found = by_lists(slots, store, layer, q, k, v)
+        else:
+            found = paged.attend(layer, q, k, v)
         at = 0
         for rows, start in zip(feeds, before, strict=True):
             mine, line = slice(at, at + rows.count), rows.line
             line.keys[layer], line.values[layer] = (
-                torch.cat([line.keys[layer], k[mine]]),
-                torch.cat([line.values[layer], v[mine]]),
+                torch.cat([line.keys[layer], kept(store, k[mine])]),
+                torch.cat([line.values[layer], kept(store, v[mine])]),
             )
             difference = max(difference, float((found[mine] - dense(rows, layer, start, q[mine])).abs().max()))
             at += rows.count
@@ -123,7 +135,7 @@ def nosy(paths: Paths) -> Paths:
     return tuple(found)
 
 
-def settle(store: KVStore, rows: Rows, path: list[int]) -> None:
+def settle(store: Store, rows: Rows, path: list[int]) -> None:
     """Keep the nodes of a path as if they had been a chain: in the store by `move`, in the reference by picking."""
     line = rows.line
     start = line.table.length - len(rows.parent)
@@ -134,15 +146,15 @@ def settle(store: KVStore, rows: Rows, path: list[int]) -> None:
     line.keys, line.values = ([each[kept] for each in x] for x in (line.keys, line.values))
 
 
-def new_store(block_size: int) -> tuple[KVStore, BlockPool]:
+def new_store(block_size: int, kind: type[KVStore | QuantisedStore] = KVStore) -> tuple[Store, BlockPool]:
     blocks = 4096 // block_size
-    store = KVStore(
+    store = kind(
         layers=LAYERS, kv_heads=HKV, head_dim=D, blocks=blocks, block_size=block_size, dtype=torch.float32, device=torch.device("cpu"),
     )  # fmt: skip
     return store, BlockPool(blocks)
 
 
-def empty(store: KVStore, pool: BlockPool) -> Line:
+def empty(store: Store, pool: BlockPool) -> Line:
     nothing = [torch.zeros(0, HKV, D) for _ in range(LAYERS)]
     return Line(BlockTable(pool, store.block_size), list(nothing), list(nothing))
 
@@ -159,37 +171,39 @@ def path_of(dice: random.Random, rows: Rows) -> list[int]:
     return list(path[: dice.randrange(len(path) + 1)])
 
 
-@pytest.mark.parametrize("lists", [False, True], ids=["PagedView", "SlotView"])
+@VIEWS
 @pytest.mark.parametrize("nodes", [1, 2, 7, WIDE - 1, WIDE, WIDE + 8, 64])
 @pytest.mark.parametrize("block_size", [1, 3, 16])
-def test_a_node_sees_what_comes_before_the_tree_its_ancestors_and_itself(lists: bool, nodes: int, block_size: int) -> None:
+def test_a_node_sees_what_comes_before_the_tree_its_ancestors_and_itself(
+    lists: bool, kind: Kind, nodes: int, block_size: int
+) -> None:
     dice = random.Random(nodes)
     torch.manual_seed(nodes)
-    store, pool = new_store(block_size)
+    store, pool = new_store(block_size, kind)
     line = empty(store, pool)
     assert worst(store, [Rows(line, 21)], lists=lists) < 1e-5
     rows = Rows(line, 2, tree(dice, nodes))
     assert worst(store, [rows], lists=lists) < 1e-5
 
 
-@pytest.mark.parametrize("lists", [False, True], ids=["PagedView", "SlotView"])
+@VIEWS
 @pytest.mark.parametrize("nodes", [7, WIDE + 8])
-def test_a_sibling_that_is_seen_is_noticed(lists: bool, nodes: int) -> None:
+def test_a_sibling_that_is_seen_is_noticed(lists: bool, kind: Kind, nodes: int) -> None:
     """The power of the other tests."""
     torch.manual_seed(0)
-    store, pool = new_store(4)
+    store, pool = new_store(4, kind)
     line = empty(store, pool)
     worst(store, [Rows(line, 21)], lists=lists)
     assert worst(store, [Rows(line, 1, tree(random.Random(1), nodes))], lists=lists, fault=True) > 1e-3
 
 
-@pytest.mark.parametrize("lists", [False, True], ids=["PagedView", "SlotView"])
+@VIEWS
 @pytest.mark.parametrize("seed", range(6))
-def test_passes_over_trees_chains_and_prompts_of_forked_lines_match_dense_attention(lists: bool, seed: int) -> None:
+def test_passes_over_trees_chains_and_prompts_of_forked_lines_match_dense_attention(lists: bool, kind: Kind, seed: int) -> None:
     """Trees are settled after each pass, so that later passes read what moved; long shared beginnings are attended to once."""
     dice = random.Random(seed)
     torch.manual_seed(seed)
-    store, pool = new_store(dice.choice([1, 4, 16]))
+    store, pool = new_store(dice.choice([1, 4, 16]), kind)
     lines = [empty(store, pool)]
     assert worst(store, [Rows(lines[0], dice.choice([5, 300]))], lists=lists) < 1e-5
     for _ in range(8):
@@ -204,8 +218,8 @@ def test_passes_over_trees_chains_and_prompts_of_forked_lines_match_dense_attent
             line.table.check()
             slots = line.table.slots(0, line.table.length)
             for layer in range(LAYERS):
-                assert torch.equal(store.keys[layer][:, slots].transpose(0, 1), line.keys[layer])
-                assert torch.equal(store.values[layer][:, slots].transpose(0, 1), line.values[layer])
+                found = [store.outward(x).transpose(0, 1) for x in store.read(layer, torch.tensor(slots))]
+                assert torch.equal(found[0], line.keys[layer]) and torch.equal(found[1], line.values[layer])
     for line in lines:
         line.table.release()
     assert pool.in_use == 0
@@ -225,6 +239,7 @@ def test_passes_over_trees_chains_and_prompts_of_forked_lines_match_dense_attent
 def test_slots_move_as_if_all_had_been_read_before_any_is_written(sources: list[int], targets: list[int]) -> None:
     torch.manual_seed(0)
     store, _ = new_store(4)
+    assert isinstance(store, KVStore)
     for tensor in (store.keys, store.values):
         tensor[:, :, :16] = torch.randn(LAYERS, HKV, 16, D)
     before = store.keys.clone(), store.values.clone()

@@ -25,9 +25,9 @@ from toolkit.errors import EngineError, InputError, UsageError
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_THREADS = 1024
 MOST_KV_BLOCKS = 1 << 20
-EMBEDDED_OPTIONS = ("model", "threads", "dtype", "format", "kv_blocks")
+EMBEDDED_OPTIONS = ("model", "threads", "dtype", "format", "kv_blocks", "kv_dtype")
 DRAFT_OPTIONS = ("drafter", "draft_tokens", "draft_nodes", "draft_more")
-RESULT_OPTIONS = ("dtype", "format")  # engine options that change what comes out
+RESULT_OPTIONS = ("dtype", "format", "kv_dtype")  # engine options that change what comes out
 GRAMMAR_OPTIONS = {"schema": "--schema", "regex": "--regex", "choices": "--choice", "lark": "--lark"}
 
 
@@ -77,6 +77,13 @@ engine_options = _group(
         "--kv-blocks",
         type=click.IntRange(1, MOST_KV_BLOCKS),
         help="KV blocks in all: the memory for sequences decoded together.",
+    ),
+    click.option(
+        "--kv-dtype",
+        type=click.Choice(["auto", "q4"]),
+        default="auto",
+        show_default=True,
+        help="Keys and values: as the model computes, or 4 bits a number (torch only; other outputs).",
     ),
     *REMOTE_OPTIONS,
 )
@@ -162,7 +169,10 @@ def result_options(options: dict[str, Any]) -> dict[str, Json]:
     """Those of the engine options that change results; they stay in `options`. A server has none: it is what it is."""
     if is_url(options["engine"]):
         return {}
-    return {name: options[name] for name in RESULT_OPTIONS if name in options}
+    kept = {name: options[name] for name in RESULT_OPTIONS if name in options}
+    if kept.get("kv_dtype") == "auto":  # as it was before there was a choice: older jobs go on
+        del kept["kv_dtype"]
+    return kept
 
 
 sampling_options = _group(

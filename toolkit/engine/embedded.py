@@ -22,7 +22,7 @@ from toolkit.engine.admission import Limits, admit, checked_ids, prompt_ids, res
 from toolkit.engine.audit import FLOAT_TIES
 from toolkit.engine.breaker import Breaker
 from toolkit.engine.calibrate import calibrate
-from toolkit.engine.forward import Forward
+from toolkit.engine.forward import KV_DTYPES, Forward
 from toolkit.engine.front import Front
 from toolkit.engine.harvest import Harvest
 from toolkit.engine.intake import Intake, Sink
@@ -41,6 +41,7 @@ from toolkit.engine.sequence import Sequence as Line
 from toolkit.engine.watch import Checks
 from toolkit.engine.worker import Worker
 from toolkit.errors import ContextError, ToolkitError, UnsupportedError
+from toolkit.kv.quantised import QuantisedStore
 from toolkit.kv.view import WIDE
 from toolkit.model.decoder import Decoder
 from toolkit.model.native.decoder import NativeDecoder
@@ -57,6 +58,8 @@ class EmbeddedEngine(Front):
     kv_blocks x block_size tokens of KV memory bound what runs together; batch_rows bounds the token rows of one pass.
     format: "int8" (native, exact integer sums), "float32" (torch), or "auto": int8 on the CPU where it was compiled and takes
     the model, torch otherwise. dtype is that of torch; int8 is packed from float32.
+    kv_dtype: "auto" (keys and values as the model computes) or "q4" (4 bits a number, rotated: a seventh of float32's memory, and
+    other outputs; a drafter's own keys stay as they are). q4 runs in torch: format "auto" then is float32, "int8" is refused.
     drafter: a row of toolkit.draft.contract.DRAFTERS guesses ahead of sampled text (never of beams); outputs stay the same. draft:
     "tokens" (how far), "nodes" (how many in a tree), both left to measurement where not given, and the drafter's own options.
     audit: the share of speculated texts that the target reads again before their result is given; breaker: when speculation is put on
@@ -79,6 +82,7 @@ class EmbeddedEngine(Front):
         block_size: int = 16,
         batch_rows: int = 512,
         prefix_cache: bool = True,
+        kv_dtype: str = "auto",
         threads: int | None = None,
     ) -> None:
         plan = Plan.of(drafter, draft or {})
@@ -97,6 +101,9 @@ class EmbeddedEngine(Front):
         require(ok, "threads", threads, f"None or an integer from 1 to {MOST_THREADS}")
         if threads is not None:
             torch.set_num_threads(threads)
+        require(kv_dtype in KV_DTYPES, "kv_dtype", kv_dtype, ", ".join(KV_DTYPES))
+        if kv_dtype != "auto" and format == "auto" and dtype == "float32":
+            format = "float32"  # noqa: A001
         loaded = load(model, device=device, dtype=dtype, format=format)
         decoder, self.tokenizer, mark = loaded.decoder, loaded.tokenizer, loaded.mark
         self._source = plan.source(loaded, str(model))
@@ -107,6 +114,7 @@ class EmbeddedEngine(Front):
             block_size=block_size,
             device=torch.device(device),
             prefix_cache=prefix_cache,
+            kv_dtype=kv_dtype,
         )
         costs = calibrate(self._forward, batch_rows=batch_rows) if self._source is not None else None
         self._pace = plan.pace(costs) if costs is not None else None
@@ -141,6 +149,12 @@ class EmbeddedEngine(Front):
         """What runs: "int8 (kernel set)" or torch's dtype."""
         decoder = self._forward.decoder
         return f"int8 ({decoder.kernels})" if isinstance(decoder, NativeDecoder) else str(decoder.dtype).removeprefix("torch.")
+
+    @property
+    def kv_dtype(self) -> str:
+        """What keys and values are kept in: torch's name of a dtype, or "q4"."""
+        store = self._forward.store
+        return f"q{store.bits}" if isinstance(store, QuantisedStore) else str(store.keys.dtype).removeprefix("torch.")
 
     @property
     def parts(self) -> tuple[Decoder | NativeDecoder, Source | None]:

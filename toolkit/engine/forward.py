@@ -15,15 +15,18 @@ from torch import Tensor
 
 from toolkit.draft.tree import EMPTY, DraftTree
 from toolkit.engine.sequence import Sequence
-from toolkit.errors import EngineError
+from toolkit.errors import EngineError, UnsupportedError, UsageError
 from toolkit.kv.blocks import BlockPool
 from toolkit.kv.prefix import PrefixCache
+from toolkit.kv.quantised import QuantisedStore
 from toolkit.kv.slots import SlotView
 from toolkit.kv.store import KVStore
 from toolkit.kv.table import BlockTable
 from toolkit.kv.view import PagedView, Span
 from toolkit.model.decoder import Decoder
 from toolkit.model.native.decoder import NativeDecoder
+
+KV_DTYPES = ("auto", "q4")  # as the decoder computes, or 4 bits a number (kv/quantised.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,9 @@ class Forward:
         block_size: int,
         device: torch.device,
         prefix_cache: bool = True,
+        kv_dtype: str = "auto",
     ) -> None:
+        """kv_dtype: a name of KV_DTYPES. UnsupportedError where the decoder reads the cache by itself."""
         config = decoder.config
         self.decoder = decoder
         self.vocab_size = vocab_size
@@ -66,7 +71,7 @@ class Forward:
         self.pool = BlockPool(kv_blocks)
         self.prefix = PrefixCache(self.pool, block_size)
         self.prefix_enabled = prefix_cache
-        self.store = KVStore(
+        self.store: KVStore | QuantisedStore = _store_kind(kv_dtype, decoder)(
             layers=config.layers,
             kv_heads=config.kv_heads,
             head_dim=config.head_dim,
@@ -141,8 +146,21 @@ class Forward:
     def _hidden(self, tokens: Tensor, positions: Tensor, spans: list[Span]) -> Tensor:
         """Hidden rows [T, D]; each decoder reads the cache through the view it knows."""
         if isinstance(self.decoder, NativeDecoder):
+            assert isinstance(self.store, KVStore)
             return self.decoder.forward(tokens, positions, SlotView(self.store, spans))
         return self.decoder.forward(tokens, positions, PagedView(self.store, spans))
 
     def _ids(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.long, device=self.device)
+
+
+def _store_kind(kv_dtype: str, decoder: Decoder | NativeDecoder) -> type[KVStore | QuantisedStore]:
+    if kv_dtype not in KV_DTYPES:
+        raise UsageError(f"kv_dtype = {kv_dtype!r} is not allowed: {', '.join(KV_DTYPES)}")
+    if kv_dtype == "auto":
+        return KVStore
+    if isinstance(decoder, NativeDecoder):
+        raise UnsupportedError(
+            'kv_dtype="q4" runs in torch only: the native int8 kernels read float32 keys', hint='format="float32"'
+        )
+    return QuantisedStore

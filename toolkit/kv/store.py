@@ -10,11 +10,35 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from toolkit.kv.table import BlockCopy
+
+
+class Store(Protocol):
+    """What attention needs of a memory of keys and values. Queries go in by `inward`, sums of values come out by `outward`."""
+
+    block_size: int
+    kv_heads: int
+    device: torch.device
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None: ...
+
+    def read(self, layer: int, slots: Tensor | slice) -> tuple[Tensor, Tensor]: ...
+
+    def inward(self, x: Tensor) -> Tensor: ...
+
+    def outward(self, x: Tensor) -> Tensor: ...
+
+    def copy(self, copies: Sequence[BlockCopy]) -> None: ...
+
+    def move(self, sources: Sequence[int], targets: Sequence[int]) -> None: ...
 
 
 class KVStore:
@@ -32,14 +56,31 @@ class KVStore:
         device: torch.device,
     ) -> None:
         shape = (layers, kv_heads, blocks * block_size, head_dim)
-        self.block_size = block_size
-        self.keys = _zeros(shape, dtype, device)
-        self.values = _zeros(shape, dtype, device)
+        self.block_size, self.kv_heads, self.device = block_size, kv_heads, device
+        self.keys = fresh_zeros(shape, dtype, device)
+        self.values = fresh_zeros(shape, dtype, device)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all keys and values."""
+        return self.keys.nbytes + self.values.nbytes
 
     def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Store k, v [T, Hkv, Dh] of one layer into `slots` [T]."""
         self.keys[layer].index_copy_(1, slots, k.transpose(0, 1))
         self.values[layer].index_copy_(1, slots, v.transpose(0, 1))
+
+    def read(self, layer: int, slots: Tensor | slice) -> tuple[Tensor, Tensor]:
+        """Keys and values [Hkv, S, Dh] of one layer at `slots`."""
+        return self.gather(self.keys[layer], slots), self.gather(self.values[layer], slots)
+
+    def inward(self, x: Tensor) -> Tensor:
+        """Rows [..., Dh] in the basis of what `read` gives: their own."""
+        return x
+
+    def outward(self, x: Tensor) -> Tensor:
+        """Back from there."""
+        return x
 
     def copy(self, copies: Sequence[BlockCopy]) -> None:
         """Carry out copy-on-write: whole blocks, every layer."""
@@ -61,7 +102,7 @@ class KVStore:
         return tensor[:, slots] if isinstance(slots, slice) else tensor.index_select(1, slots)
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def fresh_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Zeros; on the CPU fresh pages of the system, which torch.zeros would write to at once."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)

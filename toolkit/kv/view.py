@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from toolkit.kv.store import KVStore
+from toolkit.kv.store import Store
 from toolkit.kv.table import BlockTable
 
 WIDE = 16  # a sequence with more new rows than this is a prompt: attended to alone, by the fused kernel
@@ -77,11 +77,11 @@ class _Prompt:
 
 
 class PagedView:
-    """The `KVView` of the model over a `KVStore`, built anew for every pass."""
+    """The `KVView` of the model over a store, built anew for every pass."""
 
-    def __init__(self, store: KVStore, spans: Sequence[Span]) -> None:
+    def __init__(self, store: Store, spans: Sequence[Span]) -> None:
         self.store = store
-        device = store.keys.device
+        device = store.device
         starts = [0]
         for span in spans:
             starts.append(starts[-1] + span.count)
@@ -98,24 +98,24 @@ class PagedView:
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Write this pass's k, v of `layer`, then attend."""
         self.store.write(layer, self.slots, k, v)
-        keys, values = self.store.keys[layer], self.store.values[layer]
+        q = self.store.inward(q)
         out = torch.empty_like(q)
         for prompt in self._prompts:
             rows = q[prompt.first : prompt.first + prompt.count].transpose(0, 1)
-            seen_k, seen_v = self.store.gather(keys, prompt.slots), self.store.gather(values, prompt.slots)
+            seen_k, seen_v = self.store.read(layer, prompt.slots)
             part = F.scaled_dot_product_attention(rows[None], seen_k[None], seen_v[None], prompt.mask, enable_gqa=True)
             out[prompt.first : prompt.first + prompt.count] = part[0].transpose(0, 1)
         if self._own is not None:
-            self._attend_narrow(self._own, q, keys, values, out)
-        return out
+            self._attend_narrow(self._own, layer, q, out)
+        return self.store.outward(out)
 
-    def _attend_narrow(self, own: _Own, q: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> None:
+    def _attend_narrow(self, own: _Own, layer: int, q: Tensor, out: Tensor) -> None:
         T, H, D = q.shape
-        Hkv = keys.shape[0]
+        Hkv = self.store.kv_heads
         grouped = (q * D**-0.5).view(T, Hkv, H // Hkv, D)
-        total, weight = _own_part(own, grouped, keys, values)  # [Hkv, R, G, D], [Hkv, R, G]
+        total, weight = _own_part(own, grouped, *self.store.read(layer, own.slots.view(-1)))  # [Hkv, R, G, D], [Hkv, R, G]
         for run in self._runs:
-            part, lse = _run_part(run, grouped, self.store.gather(keys, run.slots), self.store.gather(values, run.slots))
+            part, lse = _run_part(run, grouped, *self.store.read(layer, run.slots))
             before = weight[:, run.at]
             joint = torch.logaddexp(before, lse)
             total[:, run.at] = total[:, run.at] * (before - joint).exp_()[..., None] + part * (lse - joint).exp_()[..., None]
@@ -134,7 +134,7 @@ class PagedView:
             common += 1
         size = spans[members[0]].table.block_size
         if (common - depth) * size * (len(members) - 1) >= WORTH:
-            device = self.store.keys.device
+            device = self.store.device
             rows = [row for i in members for row in range(starts[i], starts[i + 1])]
             slots = _slots(spans[members[0]].table.slots(depth * size, common * size), device)
             at = torch.tensor([self._place[row] for row in rows], dtype=torch.long, device=device)
@@ -189,13 +189,11 @@ def _own(
     return _Own(torch.tensor(rows, dtype=torch.long, device=device), slots, bias)
 
 
-def _own_part(own: _Own, grouped: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Partial softmax of every narrow row over its own slots: [Hkv, R, G, D] and log-sum-exp [Hkv, R, G]."""
+def _own_part(own: _Own, grouped: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Partial softmax of every narrow row over its own slots, k, v [Hkv, R*S, D]: [Hkv, R, G, D] and log-sum-exp [Hkv, R, G]."""
     R, S = own.slots.shape
-    Hkv, _, D = keys.shape
-    flat = own.slots.view(-1)
-    k = keys.index_select(1, flat).view(Hkv, R, S, D)
-    v = values.index_select(1, flat).view(Hkv, R, S, D)
+    Hkv, _, D = k.shape
+    k, v = k.view(Hkv, R, S, D), v.view(Hkv, R, S, D)
     scores = (grouped[own.rows].transpose(0, 1) @ k.transpose(2, 3)).float() + own.bias  # [Hkv, R, G, S]
     lse = torch.logsumexp(scores, dim=-1)
     return ((scores - lse[..., None]).exp_().to(v.dtype) @ v).float(), lse
