@@ -18,7 +18,6 @@ from rich.markup import escape
 
 from toolkit.bench import bfcl
 from toolkit.bench.arms import grammar, whole_logprob
-from toolkit.bench.card import card, line
 from toolkit.bench.demo_panel import closing, panel
 from toolkit.bench.task import Item, Task
 from toolkit.contracts import (
@@ -32,6 +31,7 @@ from toolkit.contracts import (
     Request,
     SamplingParams,
 )
+from toolkit.engine.card import card, line
 from toolkit.errors import EngineError, NoValidError
 
 TOGETHER = 4  # requests decoded together after the first

@@ -16,13 +16,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from toolkit.bench.card import card
 from toolkit.bench.equality_report import show
 from toolkit.bench.equality_rows import Place, Setting
 from toolkit.bench.peers import gap
 from toolkit.bench.promptsets import load
 from toolkit.contracts import Completion, Done, Engine, Failed, Grammar, Request, SamplingParams, require
 from toolkit.engine.admission import prompt_ids
+from toolkit.engine.card import card
 from toolkit.errors import UsageError
 
 TIE = 1e-4  # nats between two tokens that float32 may order otherwise with other rows in the pass

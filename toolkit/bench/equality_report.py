@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from toolkit.bench import tables
-from toolkit.bench.card import line
+from toolkit.engine.card import line
 
 HEAD = ("arm", "grammar", "batch", "texts", "tokens", "equal", "ties", "differ", "repaired", "accepted", "tokens a pass")
 

@@ -20,10 +20,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from toolkit.bench import arms, summary, tables
 from toolkit.bench.arms import GREEDY, TWIN, Setting
-from toolkit.bench.card import card
 from toolkit.bench.rowlog import RowLog
 from toolkit.bench.task import Item, Style, Task
 from toolkit.contracts import Engine, require
+from toolkit.engine.card import card
 from toolkit.errors import UsageError
 from toolkit.plugins import Table
 

@@ -16,9 +16,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from toolkit.bench.card import card, line
 from toolkit.bench.plain import quartiles
 from toolkit.contracts import Completion, Engine, Request, SamplingParams, Watch
+from toolkit.engine.card import card, line
 from toolkit.results import only_result
 
 LIMIT = 0.02

@@ -19,7 +19,6 @@ from rich.progress import track
 
 from toolkit.bench import bfcl, peers_report
 from toolkit.bench.arms import grammar, without_end
-from toolkit.bench.card import card
 from toolkit.bench.task import Item
 from toolkit.bench.transformers_peer import TransformersPeer
 from toolkit.contracts import (
@@ -31,6 +30,7 @@ from toolkit.contracts import (
     require,
 )
 from toolkit.engine.admission import prompt_ids
+from toolkit.engine.card import card
 from toolkit.errors import UsageError
 from toolkit.results import only_result
 

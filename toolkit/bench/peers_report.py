@@ -13,8 +13,8 @@ from typing import Any
 from rich.console import Console
 
 from toolkit.bench import tables
-from toolkit.bench.card import line
 from toolkit.bench.stats import median, quantile
+from toolkit.engine.card import line
 
 
 def summarise(records: Sequence[dict[str, Any]], width: int, alpha: float, *, tie: float = 0.0) -> dict[str, Any]:

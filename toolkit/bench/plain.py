@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from toolkit.bench.card import card, line
 from toolkit.bench.llamacpp_peer import LlamaCppPeer
 from toolkit.bench.stats import quantile
 from toolkit.contracts import Completion, Done, Engine, Request, SamplingParams
+from toolkit.engine.card import card, line
 
 PROMPTS = (
     "Explain why the sky is blue.",

@@ -24,10 +24,10 @@ from rich.progress import track
 
 from toolkit.bench import bfcl, tables
 from toolkit.bench.arms import grammar
-from toolkit.bench.card import card
 from toolkit.bench.task import Item
 from toolkit.contracts import BeamParams, BeamResult, Completion, Engine, Request, SamplingParams
 from toolkit.engine.admission import prompt_ids
+from toolkit.engine.card import card
 from toolkit.engine.engine import open_engine
 from toolkit.engine.remote.engine import SGLangEngine
 from toolkit.errors import NoValidError, UnsupportedError, UsageError

@@ -17,12 +17,12 @@ from rich.console import Console
 from rich.progress import track
 
 from toolkit.bench import speculation_report
-from toolkit.bench.card import card
 from toolkit.bench.llamacpp_peer import Run
 from toolkit.bench.peers import gap
 from toolkit.bench.speculation_rows import PEER, PLAIN, Row, Sample
 from toolkit.contracts import Completion, Engine, Request, SamplingParams, Usage, require
 from toolkit.engine.admission import prompt_ids
+from toolkit.engine.card import card
 from toolkit.results import only_result
 
 TIE = 1e-4  # nats between two tokens that float32 may order otherwise with other rows in the pass

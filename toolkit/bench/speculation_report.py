@@ -14,9 +14,9 @@ from typing import Any
 from rich.console import Console
 
 from toolkit.bench import accounting, tables
-from toolkit.bench.card import line
 from toolkit.bench.speculation_rows import PEER, PLAIN, Row, Sample, arms, complaints
 from toolkit.bench.stats import median, quantile
+from toolkit.engine.card import line
 
 CHAT, COPYING = "chat", "copying"  # kinds whose best arm is named in the ratios
 HEAD = ("arm", "tokens/pass", "expected", "accepted", "by position", "same ids", "tok/s", "x plain", "x llama.cpp", "drafting")

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from toolkit.bench.card import line
 from toolkit.bench.task import Task
+from toolkit.engine.card import line
 
 HEAD = ("setting", "exact", "95 %", "top-n", "F1", "log-prob", "not delivered", "tokens", "passes", "s/record", "x greedy", "p")
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.bench.bench_scripted import ScriptedEngine
-from toolkit.bench.card import card, line
+from toolkit.engine.card import card, line
 
 
 def test_the_card_can_be_published() -> None:
