@@ -47,21 +47,30 @@ class Answer:
         return self.results[0]
 
 
+Memory = dict[str, list[Answer]]
+
+
 class Arm:
     """The engine of one side; `answers` are all it ever gave, `what` says what they were for."""
 
-    def __init__(self, name: str, engine: Engine, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, name: str, engine: Engine, *, patience_s: float = PATIENCE_S, memory: Memory | None = None) -> None:
+        """`memory`: answers found there are not asked for again, new ones are left there."""
         self.name = name
         self.engine = engine
         self.patience_s = patience_s
         self.answers: list[tuple[str, Answer]] = []
+        self.counters: dict[str, float] = {}  # what the engine exported before
+        self.memory = memory
         self._count = 0
 
     def ask(self, what: str, requests: Sequence[Request], *, together: int = 8) -> list[Answer]:
         """Run the requests, `together` at a time. Raises SilentError; all other errors of a request are its answer."""
-        found: list[Answer] = []
-        for start in range(0, len(requests), together):
+        known = self.memory.get(key := f"{what} {together} {list(requests)}") if self.memory is not None else None
+        found: list[Answer] = list(known or ())
+        for start in range(0, 0 if known else len(requests), together):
             found += self._batch(requests[start : start + together])
+        if self.memory is not None:
+            self.memory[key] = found
         self.answers += [(what, each) for each in found]
         return found
 

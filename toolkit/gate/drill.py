@@ -29,7 +29,7 @@ from toolkit.engine.forward import Forward
 from toolkit.engine.watch import raw_bytes
 from toolkit.errors import UsageError
 from toolkit.gate.echo import EchoDecoder, prompt_of
-from toolkit.gate.faults import FAULTS
+from toolkit.gate.faults import DRILLED, FAULTS
 from toolkit.gate.records import SCHEMA, document, problem
 
 ROOM = 24  # tokens beyond the document
@@ -40,7 +40,7 @@ COLUMNS = ("generations", "altered", "parser", "validator", "audit", "grammar", 
 def run(*, count: int = 10_000, audit: float = 0.5, console: Console | None = None) -> dict[str, Any]:
     """Drill every fault with `count` texts in all, and an engine without one as the control."""
     console = console or Console(stderr=True)
-    names = ["", *FAULTS]
+    names = ["", *DRILLED]
     rows: dict[str, dict[str, int]] = {}
     start = time.perf_counter()
     for place, name in enumerate(names):

@@ -10,31 +10,59 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from toolkit.contracts import Engine, require
-from toolkit.gate.arm import Arm, SilentError
+from toolkit.gate.accounting import account, counters
+from toolkit.gate.arm import Arm, Memory, SilentError
 from toolkit.gate.greedy import compare_greedy
+from toolkit.gate.identity import differences, identity, key, untold
 from toolkit.gate.report import Findings, Report
+from toolkit.gate.sampled import compare_sampled
 
 Tier = Literal["quick", "full"]
 
 
 def run_gate(
-    baseline: Engine, candidate: Engine, *, tier: Tier = "quick", seed: int = 0, tell: Callable[[str], None] | None = None
-) -> Report:
-    """Does the candidate give what the baseline gives? `tell` hears one line a part; a fault of an engine is a verdict, never raised."""
+    baseline: Engine, candidate: Engine, *, tier: Tier = "quick", seed: int = 0, tell: Callable[[str], None] | None = None,
+    memory: Memory | None = None,
+) -> Report:  # fmt: skip
+    """Does the candidate give what the baseline gives? `tell` hears one line a part; a fault of an engine is a verdict, never raised.
+
+    `memory`: a dict that is given to several runs with one and the same baseline keeps that one's answers, which are asked for once.
+    """
     require(tier in ("quick", "full"), "tier", tier, "quick or full")
     require(isinstance(seed, int) and seed >= 0, "seed", seed, "an integer >= 0")
     began = time.perf_counter()
     findings = Findings()
-    arms = Arm("baseline", baseline), Arm("candidate", candidate)
-    parts: dict[str, object] = {}
+    say = tell or (lambda line: None)
+    parts: dict[str, Any] = {}
     try:
-        parts["equivalence"] = {"greedy": compare_greedy(*arms, findings, tier=tier, seed=seed)}
+        who = {"baseline": identity(baseline), "candidate": identity(candidate)}
+        findings.blocks += differences(*who.values())
+        parts["identity"] = who | {"hash": key(*who.values()), "untold": {name: untold(each) for name, each in who.items()}}
+        if not findings.blocks:
+            arms = Arm("baseline", baseline, memory=memory), Arm("candidate", candidate)
+            parts |= _parts(*arms, findings, tier, seed, who["candidate"]["drafter"], say)
     except SilentError as error:
         findings.blocks.append(str(error))
     return Report(
         verdict=findings.verdict, reasons=findings.reasons, tier=tier, seed=seed, not_checkable=tuple(findings.not_checkable),
-        seconds=time.perf_counter() - began, **parts,  # type: ignore[arg-type]
+        seconds=time.perf_counter() - began, **parts,
     )  # fmt: skip
+
+
+def _parts(
+    baseline: Arm, candidate: Arm, findings: Findings, tier: Tier, seed: int, drafter: str, say: Callable[[str], None]
+) -> dict[str, Any]:  # fmt: skip
+    for arm in (baseline, candidate):
+        arm.counters = counters(arm.engine) if arm.memory is None else {}
+    say("greedy texts")
+    greedy = compare_greedy(baseline, candidate, findings, tier=tier, seed=seed)
+    say("sampled texts")
+    sampled = compare_sampled(baseline, candidate, findings, tier=tier, seed=seed)
+    say("books")
+    return {
+        "equivalence": {"greedy": greedy, "sampled": sampled},
+        "accounting": account(baseline, candidate, findings, drafter),
+    }

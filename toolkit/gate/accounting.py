@@ -1,0 +1,92 @@
+"""Accounting: the books of everything both arms said, their totals, and whether speculation was at work at all.
+
+In: arms after the other parts have asked them.   Out: JSON. Findings: books that do not add up hold; idle speculation is a doubt.
+Knows nothing about: texts.
+Invariants: speculation is proven by counters that moved, in every part that could be asked for, never by an option or a flag.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolkit.gate.arm import Answer, Arm
+from toolkit.gate.books import complaints, totals
+from toolkit.gate.report import Findings
+
+HIGH = 0.98  # acceptance that is rarely real
+REPETITIVE = 0.5  # share of a text's four-token windows that came before in it
+_FEW = 50  # drafts from which a share says nothing
+_SHOWN = 6
+_TOLD = {
+    "toolkit_tokens_total": ("output_tokens", {"direction": "output"}),
+    "toolkit_passes_total": ("verify_passes", {"kind": "verify"}),
+}
+
+
+def account(baseline: Arm, candidate: Arm, findings: Findings, drafter: str) -> dict[str, Any]:
+    """Check every answer; `drafter` is what the candidate says guesses for it."""
+    found: dict[str, Any] = {}
+    for arm, reasons in ((baseline, findings.blocks), (candidate, findings.holds)):
+        seen = Counter(f"{why}" for _, answer in arm.answers for why in complaints(answer))
+        where = {why: what for what, answer in reversed(arm.answers) for why in complaints(answer)}
+        for why, count in list(seen.items())[:_SHOWN]:
+            reasons.append(f"books of the {arm.name}, {where[why]}: {why}" + (f" ({count} answers)" if count > 1 else ""))
+        found[arm.name] = totals([answer for _, answer in arm.answers])
+        reasons += [f"books of the {arm.name}: {why}" for why in _exported(arm, found[arm.name])]
+    parts = dict.fromkeys(what.partition(",")[0] for what, _ in candidate.answers)
+    found["by_part"] = {part: totals([a for what, a in candidate.answers if what.partition(",")[0] == part]) for part in parts}
+    found["flags"] = flags([answer for _, answer in candidate.answers])
+    if drafter != "none":
+        findings.doubts += idle(found["by_part"], drafter)
+    return found
+
+
+def idle(parts: Mapping[str, Mapping[str, Any]], drafter: str) -> list[str]:
+    """Parts in which the drafter did nothing."""
+    return [
+        f"speculation ({drafter}) is not proven active in the part {part}: " + (f"none of {row['proposed']} drafts was accepted" if row["proposed"] else "no draft was counted")
+        for part, row in parts.items()
+        if row["output_tokens"] and not row["accepted"]
+    ]  # fmt: skip
+
+
+def flags(answers: Sequence[Answer]) -> list[str]:
+    """Acceptance that is implausibly high on texts that repeat themselves: its speed says nothing about other texts."""
+    found = []
+    for answer in answers:
+        for result in answer.samples[:1]:
+            usage = result.usage
+            share = repetition(result.token_ids)
+            if (
+                answer.request.sampling.n == 1
+                and usage.proposed >= _FEW
+                and usage.accepted >= HIGH * usage.proposed
+                and share >= REPETITIVE
+            ):
+                found.append(
+                    f"{usage.accepted} of {usage.proposed} drafts accepted on a text of which {share:.0%} repeats itself"
+                )
+    return found[:_SHOWN]
+
+
+def repetition(ids: Sequence[int], width: int = 4) -> float:
+    """Share of windows of `width` tokens that stood in the text before; 0 for a text that is shorter."""
+    windows = [tuple(ids[i : i + width]) for i in range(len(ids) - width + 1)]
+    return 1 - len(set(windows)) / len(windows) if windows else 0.0
+
+
+def _exported(arm: Arm, found: Mapping[str, Any]) -> list[str]:
+    """Counters that the engine exports, since the arm was made, against the sum of its answers."""
+    if not arm.counters:
+        return []
+    now = counters(arm.engine)
+    pairs = [(name, now[name] - arm.counters[name], found[ours]) for name, (ours, _) in _TOLD.items()]
+    return [f"{name} rose by {rose:g}, its answers say {said}" for name, rose, said in pairs if rose != said]
+
+
+def counters(engine: Any) -> dict[str, float]:
+    """Those exported counters that answers must explain; {} where the engine exports none."""
+    metrics = getattr(engine, "metrics", None)
+    return {} if metrics is None else {name: metrics.value(name, **labels) for name, (_, labels) in _TOLD.items()}

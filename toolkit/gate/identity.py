@@ -1,0 +1,94 @@
+"""Identity: what an engine is - model, numbers, what guesses for it, versions, machine - and what two engines may differ in.
+
+In: an open engine.   Out: a flat dict of plain values, "" where the engine does not tell; its hash.
+`speculation` holds what the engine says about its own: whether that is in effect is shown by counters that move (books.py).
+Knows nothing about: outputs.
+Invariants: a pair is comparable where it differs in UNDER_TEST alone. What one side does not tell is no difference, and is said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from toolkit.contracts import Engine
+from toolkit.engine.card import card
+from toolkit.errors import ToolkitError
+
+UNDER_TEST = ("drafter", "speculation", "kv_dtype", "graphs", "attention")
+MACHINE = ("cpu", "cores", "torch_threads", "accelerator", "python", "system", "versions")
+# what a SGLang server says in /server_info about parts that change numbers
+_SERVER = {
+    "quantization": "quantization", "kv_cache_dtype": "kv_dtype", "attention_backend": "attention", "tp_size": "tensor_parallel",
+    "sampling_backend": "sampling", "grammar_backend": "grammar", "enable_deterministic_inference": "deterministic",
+}  # fmt: skip
+_GRAPHS = ("disable_cuda_graph", "disable_piecewise_cuda_graph", "enable_torch_compile")
+
+
+def identity(engine: Engine) -> dict[str, Any]:
+    """Everything that is known about what runs."""
+    facts, machine = engine.capabilities, card(engine)
+    found: dict[str, Any] = {
+        "engine": facts.engine, "model": machine["model"], "fingerprint": facts.fingerprint, "vocabulary": facts.vocab_size,
+        "tokenizer": getattr(engine.tokenizer, "fingerprint", ""), "context": facts.context, "format": "", "dtype": "",
+        "quantization": "", "kv_dtype": "", "drafter": "none", "speculation": {}, "graphs": "", "attention": "",
+    }  # fmt: skip
+    own = getattr(engine, "identity", None)  # an engine of another project's server tells it by itself
+    if callable(own):
+        found |= own()
+    elif hasattr(engine, "server_info"):
+        found |= _server(engine)
+    elif hasattr(engine, "parts"):
+        found |= _embedded(engine)
+    return found | {name: machine[name] for name in MACHINE}
+
+
+def _embedded(engine: Any) -> dict[str, Any]:
+    decoder, source = engine.parts
+    name = "none" if source is None else source.name
+    return {
+        "format": engine.format, "dtype": str(decoder.dtype).removeprefix("torch."),
+        "kv_dtype": getattr(engine, "kv_dtype", ""), "drafter": name,
+        "speculation": {} if source is None else {"algorithm": name, **engine._pace.bounds},
+    }  # fmt: skip
+
+
+def _server(engine: Any) -> dict[str, Any]:
+    facts = engine.facts
+    found: dict[str, Any] = {"dtype": facts.dtype, "drafter": facts.speculative.lower() or "none", "server": facts.version}
+    try:
+        told = engine.server_info()
+    except ToolkitError:
+        return found  # a router tells nothing of its servers
+    found |= {ours: told[theirs] for theirs, ours in _SERVER.items() if told.get(theirs) not in (None, "")}
+    found["speculation"] = {name: value for name, value in sorted(told.items()) if name.startswith("speculative_") and value}
+    found["graphs"] = ", ".join(f"{name}={told[name]}" for name in _GRAPHS if name in told)
+    return found
+
+
+def differences(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[str]:
+    """What forbids a comparison."""
+    names = [name for name in dict.fromkeys((*baseline, *candidate)) if name not in UNDER_TEST]
+    pairs = [(name, baseline.get(name, ""), candidate.get(name, "")) for name in names]
+    return [
+        f"baseline and candidate differ in {name}: {one!r} and {two!r}"
+        for name, one, two in pairs
+        if one != two and one not in ("", None) and two not in ("", None)
+    ]
+
+
+def untold(found: Mapping[str, Any]) -> list[str]:
+    """What makes up an identity and is not known."""
+    wanted = (
+        ("fingerprint", "tokenizer", "kv_dtype")
+        if found["engine"] == "embedded"
+        else ("fingerprint", "tokenizer", "dtype", "kv_dtype", "graphs")
+    )
+    return [name for name in wanted if found.get(name) in ("", None)]
+
+
+def key(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> str:
+    """Hash of a pair, by which a PASS is kept and found again."""
+    return hashlib.sha256(json.dumps([baseline, candidate], sort_keys=True, default=str).encode()).hexdigest()
