@@ -12,7 +12,7 @@ from toolkit.contracts import Completion, Request, SamplingParams, Watch
 from toolkit.engine.breaker import Breaker
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.engine.loops.speculative import Line
-from toolkit.gate.faults import FAULTS
+from toolkit.gate.faults import DRILLED, FAULTS
 from toolkit.results import only_result
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def test_an_honest_text_passes_its_audit(engine: EmbeddedEngine) -> None:
     assert text(engine, sampled).token_ids == text(engine, replace(sampled, speculate=False)).token_ids
 
 
-@pytest.mark.parametrize("fault", list(FAULTS))
+@pytest.mark.parametrize("fault", DRILLED)
 def test_whatever_the_fault_the_text_is_that_of_plain_decoding(engine: EmbeddedEngine, fault: str) -> None:
     plain = text(engine, replace(REQUEST, speculate=False))
     FAULTS.load(fault)(engine)

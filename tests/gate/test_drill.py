@@ -13,7 +13,7 @@ from toolkit.engine.watch import Checks
 from toolkit.gate import drill as drills
 from toolkit.gate.drill import drill, echo_engine, run
 from toolkit.gate.echo import is_clear, prompt_of
-from toolkit.gate.faults import FAULTS
+from toolkit.gate.faults import DRILLED, FAULTS
 from toolkit.gate.records import document, problem
 
 QUIET = Console(quiet=True)
@@ -24,7 +24,7 @@ def test_nothing_invalid_gets_past_the_guard() -> None:
     assert result["verdict"] == "PASS", result["reasons"]
     assert result["total"]["generations"] == 360
     assert result["faults"]["none"] == dict.fromkeys(drills.COLUMNS, 0) | {"generations": 40}
-    for name in FAULTS:
+    for name in DRILLED:
         row = result["faults"][name]
         assert row["altered"] > 10, name
         assert row["altered"] == row["repaired"] + row["reported"] + row["unnoticed"]

@@ -114,7 +114,8 @@ class QuantisedStore:
         rotated = self.inward(x.float())
         norms = torch.linalg.vector_norm(rotated, dim=-1)
         unit = rotated / norms.clamp(min=torch.finfo(torch.float32).tiny)[..., None]
-        codes = torch.bucketize(unit, self._borders).to(torch.uint8).unflatten(-1, (-1, len(self._shifts)))
+        codes = torch.bucketize(unit, self._borders).to(torch.uint8)
+        codes = codes.reshape(*codes.shape[:-1], -1, len(self._shifts))
         return (codes << self._shifts).sum(-1, dtype=torch.uint8), norms.to(torch.bfloat16)
 
     def _unpacked(self, codes: Tensor, norms: Tensor) -> Tensor:
@@ -126,7 +127,7 @@ def hadamard(x: Tensor) -> Tensor:
     size = x.shape[-1]
     step = 1
     while step < size:
-        pairs = x.unflatten(-1, (-1, 2, step))
+        pairs = x.reshape(*x.shape[:-1], -1, 2, step)
         x = torch.stack((pairs[..., 0, :] + pairs[..., 1, :], pairs[..., 0, :] - pairs[..., 1, :]), -2).flatten(-3)
         step *= 2
     return x * size**-0.5
