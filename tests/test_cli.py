@@ -170,6 +170,7 @@ COMMANDS = {
     "validate": ("validate", "in.jsonl"),
     "quality": ("bench", "quality"),
     "formats": ("bench", "formats"),
+    "kv": ("bench", "kv"),
     "peers": ("bench", "peers"),
     "schemas": ("bench", "schemas"),
     "plain": ("bench", "plain"),

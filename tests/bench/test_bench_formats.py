@@ -54,11 +54,11 @@ def test_a_text_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
     for content, words in ((b"\xff", "UTF-8"), (b" \n", "no text")):
         path.write_bytes(content)
         with pytest.raises(InputError, match=words):
-            formats._read(path)
+            formats.read_text(path)
 
 
 def test_the_documentation_of_this_python_is_long_enough_to_measure_on() -> None:
-    assert len(formats._documentation()) > 5000
+    assert len(formats.documentation()) > 5000
 
 
 @pytest.mark.slow

@@ -59,22 +59,27 @@ def run(model: str = "smollm2", *, text: Path | None = None, console: Console | 
 
     folder = resolve(model)
     decoder, tokenizer = load_model(folder), load_tokenizer(folder)
-    return compare(decoder, tokenizer, _documentation() if text is None else _read(text), console)
+    return compare(decoder, tokenizer, documentation() if text is None else read_text(text), console)
 
 
 def compare(decoder: Decoder, tokenizer: Tokenizer, text: str, console: Console | None = None) -> dict[str, Any]:
     """The same for a decoder in hand."""
     native = NativeDecoder(decoder)
-    exact, rounded = (_forward(each, tokenizer) for each in (decoder, native))
-    sets = {"text": list(_pieces(tokenizer.encode(text))), "chat": [_answer(exact, tokenizer, each) for each in QUESTIONS]}
-    found: dict[str, Any] = {name: _measure(exact, rounded, pieces) for name, pieces in sets.items()}
+    exact, rounded = (forward_of(each, tokenizer) for each in (decoder, native))
+    found: dict[str, Any] = {name: _named(measure(exact, rounded, each)) for name, each in sets(exact, tokenizer, text).items()}
     if console is not None:
         console.print(_table(found))
     worst = max(each["ratio"] for each in found.values())
     return {"verdict": "PASS" if worst <= MOST else "HOLD", "kernels": native.kernels} | found
 
 
-def _measure(exact: Forward, rounded: Forward, pieces: list[Piece]) -> dict[str, Any]:
+def sets(exact: Forward, tokenizer: Tokenizer, text: str) -> dict[str, list[Piece]]:
+    """What is scored: a text in pieces, and answers of the model that is exact."""
+    return {"text": list(_pieces(tokenizer.encode(text))), "chat": [_answer(exact, tokenizer, each) for each in QUESTIONS]}
+
+
+def measure(exact: Forward, rounded: Forward, pieces: list[Piece]) -> dict[str, Any]:
+    """{tokens, exact, rounded, ratio, top1, kl}: both perplexities, the other's over the exact one's, agreement, nats."""
     tokens, agree = 0, 0
     loss, other, divergence = 0.0, 0.0, 0.0
     for piece in pieces:
@@ -87,9 +92,13 @@ def _measure(exact: Forward, rounded: Forward, pieces: list[Piece]) -> dict[str,
         divergence += float((p.exp() * (p - q)).sum(dtype=torch.float64))
     first, second = math.exp(loss / tokens), math.exp(other / tokens)
     return {
-        "tokens": tokens, "float32": first, "int8": second, "ratio": second / first, "top1": agree / tokens,
+        "tokens": tokens, "exact": first, "rounded": second, "ratio": second / first, "top1": agree / tokens,
         "kl": divergence / tokens,
     }  # fmt: skip
+
+
+def _named(found: dict[str, Any]) -> dict[str, Any]:
+    return {{"exact": "float32", "rounded": "int8"}.get(name, name): value for name, value in found.items()}
 
 
 def _logits(forward: Forward, piece: Piece) -> Tensor:
@@ -111,10 +120,11 @@ def _answer(forward: Forward, tokenizer: Tokenizer, question: str) -> Piece:
     return Piece(sequence.tokens, len(prompt))
 
 
-def _forward(decoder: Decoder | NativeDecoder, tokenizer: Tokenizer) -> Forward:
+def forward_of(decoder: Decoder | NativeDecoder, tokenizer: Tokenizer, kv_dtype: str = "auto") -> Forward:
+    """A pass without a prefix cache, with room for one piece."""
     return Forward(
         decoder, vocab_size=min(tokenizer.vocab_size, decoder.config.vocab_size), kv_blocks=2 * PIECE // 16, block_size=16,
-        device=decoder.device, prefix_cache=False,
+        device=decoder.device, prefix_cache=False, kv_dtype=kv_dtype,
     )  # fmt: skip
 
 
@@ -123,7 +133,7 @@ def _pieces(ids: list[int]) -> Iterator[Piece]:
         yield Piece(ids[start : start + PIECE + 1], 1)
 
 
-def _documentation() -> str:
+def documentation() -> str:
     """Module docstrings of the standard library, read without importing."""
     texts = []
     for name in MODULES:
@@ -133,7 +143,7 @@ def _documentation() -> str:
     return "\n\n".join(texts)
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -16,8 +16,8 @@ def break_(engine: EmbeddedEngine) -> None:
     class Broken(Line):
         def verify(self, rows: Tensor) -> Walk:
             walk = super().verify(rows)
-            if len(self._tree):
-                self.job.books.accepted[len(walk.taken) - 1 if walk.taken else 0] += 1
+            if walk.taken:
+                self.job.books.accepted[len(walk.taken) - 1] += 1
             return walk
 
     engine._line = Broken
