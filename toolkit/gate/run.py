@@ -15,6 +15,7 @@ from typing import Any, Literal
 from toolkit.contracts import Engine, require
 from toolkit.gate.accounting import account, counters
 from toolkit.gate.arm import Arm, Memory, SilentError
+from toolkit.gate.canary_runs import run_canaries
 from toolkit.gate.greedy import compare_greedy
 from toolkit.gate.identity import differences, identity, key, untold
 from toolkit.gate.report import Findings, Report
@@ -57,12 +58,15 @@ def _parts(
 ) -> dict[str, Any]:  # fmt: skip
     for arm in (baseline, candidate):
         arm.counters = counters(arm.engine) if arm.memory is None else {}
+    say("canaries")
+    canaries = run_canaries(baseline, candidate, findings, tier=tier)
     say("greedy texts")
     greedy = compare_greedy(baseline, candidate, findings, tier=tier, seed=seed)
     say("sampled texts")
     sampled = compare_sampled(baseline, candidate, findings, tier=tier, seed=seed)
     say("books")
     return {
+        "canaries": tuple(canaries),
         "equivalence": {"greedy": greedy, "sampled": sampled},
         "accounting": account(baseline, candidate, findings, drafter),
     }

@@ -2,7 +2,7 @@
 
     frequencies   texts of both arms, seeds all distinct (frequencies.py)
     seeded        the same seeds on both: a drafter that draws nothing must give the very same tokens
-    control       the baseline at another temperature: a test that does not refuse it proves nothing
+    control       the baseline at another temperature, without filters: a test that does not refuse it proves nothing
 
 In: both arms, how much.   Out: JSON. Findings: a difference is a hold, a control that is not refused a doubt.
 Knows nothing about: drafters, but for which of them draw nothing.
@@ -69,7 +69,10 @@ def compare_sampled(baseline: Arm, candidate: Arm, findings: Findings, *, tier: 
 
 def _row(setting: Setting, baseline: Arm, candidate: Arm, count: int, seeds: int, findings: Findings) -> dict[str, Any] | None:
     where = f"sampled, {setting.name}"
-    warmer = replace(setting, sampling=replace(setting.sampling, temperature=WARMER * setting.sampling.temperature))
+    warmer = replace(
+        setting,
+        sampling=replace(setting.sampling, temperature=WARMER * setting.sampling.temperature, top_k=0, top_p=1.0, min_p=0.0),
+    )
     heaps: list[Heap] = []
     for arm, asked, offset in ((baseline, setting, 0), (candidate, setting, 250_000), (baseline, warmer, 500_000)):
         answers = arm.ask(where, _requests(arm.engine, asked, count, seeds + offset), together=1)
@@ -100,7 +103,7 @@ def _judge(where: str, found: Comparison, control: Comparison, findings: Finding
         )
     if not control.differs:
         findings.doubts.append(
-            f"{where}: the control at {WARMER:g} times the temperature was not refused: the test sees too little"
+            f"{where}: the control ({WARMER:g} times the temperature, no filters) was not refused: the test sees too little"
         )
 
 
@@ -120,6 +123,12 @@ def has_seeds(engine: Engine) -> bool:
     return engine.capabilities.engine == "embedded"
 
 
+def is_drawless(engine: Engine) -> bool:
+    """Whether its drafter, if it has one, draws nothing: a seed then gives the tokens of plain decoding."""
+    source = getattr(engine, "parts", (None, None))[1]
+    return has_seeds(engine) and (source is None or source.name in DRAWLESS)
+
+
 def _stopped(where: str, arm: Arm, answers: Sequence[Answer], findings: Findings, *, blame: bool) -> bool:
     """Whether a setting cannot be judged, and why."""
     refused = next((each for each in answers if each.is_refused), None)
@@ -135,15 +144,11 @@ def _stopped(where: str, arm: Arm, answers: Sequence[Answer], findings: Findings
 def _seeded(baseline: Arm, candidate: Arm, tier: str, seed: int, findings: Findings) -> dict[str, Any] | None:
     """The same seeds on both arms."""
     where = "sampled, seeded"
-    parts = getattr(candidate.engine, "parts", None)
     if not (has_seeds(baseline.engine) and has_seeds(candidate.engine)):
         findings.not_checkable.append(f"{where}: not both engines repeat a text by its seed")
         return None
-    source = parts[1] if parts else None
-    if source is not None and source.name not in DRAWLESS:
-        findings.not_checkable.append(
-            f"{where}: the drafter {source.name} draws, so that a seed gives other tokens, equally distributed"
-        )
+    if not is_drawless(candidate.engine):
+        findings.not_checkable.append(f"{where}: the drafter draws, so that a seed gives other tokens, equally distributed")
         return None
     requests = [
         replace(request, sampling=replace(request.sampling, n=2, max_tokens=3 * request.sampling.max_tokens))
