@@ -1,0 +1,139 @@
+"""Review, one record: a line of a job and its text, to what the page shows of them.
+
+In: a line, a text or None.   Out: plain JSON of bounded size, with every key that page/page.js reads.
+Knows nothing about: files, HTML.
+Invariants: whatever is left out for its size is counted; offsets of spans are those of the page's language (UTF-16 units). Lines of
+other versions may lack keys, or have more: what is missing is not shown, what is not known is shown as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from toolkit.contracts import Json
+from toolkit.jobs.pointer import parts
+from toolkit.results import json_text
+from toolkit.schema import escape_pointer
+
+MAX_TEXT = 20_000
+MAX_FIELDS = 300
+MAX_ALTERNATIVES = 16
+MAX_REST = 30_000
+MAX_SHOWN = 2_000  # characters of one value
+OWN = ("value", "alternatives", "text")  # of a line: shown in their own places
+
+
+def page_record(line: Mapping[str, Any], text: str | None, *, max_text: int = MAX_TEXT) -> dict[str, Json]:
+    """What the page shows of one line."""
+    failed = "stage" in line
+    found = [] if failed else list(islice(cells(line.get("value")), MAX_FIELDS + 1))
+    more = sum(1 for _ in cells(line.get("value"))) - MAX_FIELDS if len(found) > MAX_FIELDS else 0
+    timing = line.get("timing")
+    return {
+        "index": line["index"],
+        "id": str(line.get("id", "")),
+        "where": line.get("where"),
+        "kind": "error" if failed else "review" if line.get("needs_review") is True else "ok",
+        "stage": str(line.get("stage", "")),
+        "reason": str(line.get("reason", "")),
+        "raw": str(line.get("raw", ""))[:MAX_SHOWN],
+        "reasons": [_reason(each) for each in _list(line.get("review_reasons"))],
+        "text": None if text is None else text[:max_text],
+        "length": len(text or ""),
+        "shown": min(len(text or ""), max_text),
+        "value": _bounded(line.get("value")),
+        "fields": [_field(path, value, line, text, max_text) for path, value in found[:MAX_FIELDS]],
+        "more": more,
+        "score": _number(line.get("score")),
+        "seconds": _number(timing.get("e2e_s")) if isinstance(timing, dict) else None,
+        "alternatives": [_alternative(each) for each in _list(line.get("alternatives"))[:MAX_ALTERNATIVES]],
+        "rest": _rest(line),
+    }
+
+
+def cells(value: Json, pointer: str = "") -> Iterator[tuple[str, Json]]:
+    """(pointer, value) of every scalar and every empty container, in their order."""
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from cells(item, f"{pointer}/{escape_pointer(name)}")
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            yield from cells(item, f"{pointer}/{index}")
+    else:
+        yield pointer, value
+
+
+def _field(path: str, value: Json, line: Mapping[str, Any], text: str | None, most: int) -> dict[str, Json]:
+    shown = value[:MAX_SHOWN] + "…" if isinstance(value, str) and len(value) > MAX_SHOWN else value
+    field: dict[str, Json] = {"path": path, "value": shown, "sure": _number(_dict(line.get("confidence")).get(path))}
+    spans = _dict(line.get("spans"))
+    if path in spans:  # without an entry nothing was looked for, which is not the same as nothing found
+        field["span"] = _span(spans[path], text, most)
+        field["how"] = _how(_dict(line.get("span_detail")).get(path))
+        if field["span"] is None and spans[path] is not None:
+            field.pop("span")  # found, but not in what is shown
+    return field
+
+
+def _span(span: Json, text: str | None, most: int) -> list[int] | None:
+    """[start, end] in UTF-16 units of the text shown; None where there is none in it."""
+    if text is None or not (isinstance(span, list) and len(span) == 2 and all(type(each) is int for each in span)):
+        return None
+    start, end = span
+    if not 0 <= start < end <= min(len(text), most):
+        return None
+    before = len(text[:start].encode("utf-16-le", "surrogatepass")) // 2
+    return [before, before + len(text[start:end].encode("utf-16-le", "surrogatepass")) // 2]
+
+
+def _how(detail: Json) -> str:
+    """How a span was found: "exact", "fuzzy 0.12" (its distance)."""
+    found = _dict(detail)
+    distance = _number(found.get("distance"))
+    return str(found.get("method", "found")) + (f" {distance:.2g}" if distance else "")
+
+
+def _reason(reason: Json) -> str:
+    if not isinstance(reason, dict):
+        return str(reason)
+    place = " › ".join(parts(str(reason.get("path", "")))) or "the whole"
+    sure, threshold = _number(reason.get("confidence")), _number(reason.get("threshold"))
+    measured = f" ({sure:.2f}, below {threshold:g})" if sure is not None and threshold is not None else ""
+    return f"{place}: {reason.get('reason', '')}{measured}"
+
+
+def _alternative(item: Json) -> dict[str, Json]:
+    other = _dict(item)
+    violations = _list(other.get("violations"))
+    why = _dict(violations[0]).get("message", "") if violations else ""
+    return {
+        "value": _bounded(other.get("value")),
+        "score": _number(other.get("score")),
+        "valid": other.get("valid") is not False,
+        "why": str(why)[:MAX_SHOWN],
+    }
+
+
+def _rest(line: Mapping[str, Any]) -> Json:
+    rest = {name: value for name, value in line.items() if name not in OWN}
+    return _bounded(rest)
+
+
+def _bounded(value: Json) -> Json:
+    """The value itself, or what stands for one too large to be shown."""
+    size = len(json_text(value))
+    return value if size <= MAX_REST else f"({size} characters: see the file)"
+
+
+def _number(value: Json) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _dict(value: Json) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Json) -> list[Any]:
+    return value if isinstance(value, list) else []
