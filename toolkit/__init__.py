@@ -45,6 +45,7 @@ from toolkit.errors import (
     NoValidError,
     SchemaError,
     ToolkitError,
+    TruncatedError,
     UnsupportedError,
     UsageError,
 )
@@ -103,6 +104,7 @@ __all__ = [
     "Timing",
     "TokenLogprob",
     "ToolkitError",
+    "TruncatedError",
     "UnsupportedError",
     "Usage",
     "UsageError",

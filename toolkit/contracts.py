@@ -152,8 +152,8 @@ class Watch:
     """What a text has to be, whether or not a grammar makes it so: it is read while it comes and judged again at its end.
 
     json: one JSON value, of `schema` (JSON text) where given. tools: a turn in a tool format, `tools` the offered functions as
-    JSON text (a list), `choice`, `parallel` and `reasoning` as in `tool_stream`. code: Python that parses; where the text has a fence of
-    three backticks, what stands in the first one.
+    JSON text (a list), `choice`, `parallel` and `reasoning` as in `tool_stream`. code: Python or JSON that parses; where the text has a
+    fence of three backticks, what stands in the first one. `python_type` as in Grammar, with a schema.
     """
 
     kind: WatchKind
@@ -163,7 +163,8 @@ class Watch:
     choice: str = "auto"
     parallel: int = 64
     reasoning: Literal["tags", "open", "off"] = "tags"
-    language: Literal["python"] = "python"
+    language: Literal["python", "json"] = "python"
+    python_type: object | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         require(self.kind in get_args(WatchKind), "watch kind", self.kind, ", ".join(get_args(WatchKind)))
@@ -176,7 +177,9 @@ class Watch:
         require(isinstance(self.choice, str), "watch choice", self.choice, "auto, required, none or the name of a tool")
         require(_is_count(self.parallel, 1), "watch parallel", self.parallel, "an integer >= 1")
         require(self.reasoning in ("tags", "open", "off"), "watch reasoning", self.reasoning, "tags, open or off")
-        require(self.language == "python", "watch language", self.language, "python")
+        require(self.language in ("python", "json"), "watch language", self.language, "python or json")
+        require(self.language == "python" or self.kind == "code", "watch language", self.language, "python unless kind is code")
+        require(self.python_type is None or self.schema is not None, "watch python_type", self.python_type, "None without schema")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,7 +444,7 @@ class Delta:
     text: str
     token_ids: tuple[int, ...] = ()
     texts: tuple[str, ...] = ()
-    logprobs: tuple[TokenLogprob, ...] = ()  # one a token, where the request asked for them
+    logprobs: tuple[TokenLogprob, ...] = ()  # one a token, where asked for and known by then (a server's: in the result alone)
     usage: Usage | None = None  # what the request has cost so far
 
 

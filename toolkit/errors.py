@@ -6,7 +6,8 @@
     │   ├── SchemaError         a schema, regex or grammar that cannot be compiled; carries path and keyword
     │   └── ContextError        the prompt does not fit the context or the block budget
     ├── InputError          a document, record, model file or model output that is malformed         (exit 1)
-    │   └── NoValidError        every hypothesis was refused by the validator; carries the reasons
+    │   ├── NoValidError        every hypothesis was refused by the validator; carries the reasons
+    │   └── TruncatedError      a text that has to be valid was cut off before it could be
     ├── MissingExtraError   an optional dependency is absent; carries the exact install command      (exit 3)
     └── EngineError         the engine could not run or died                                         (exit 3)
         └── CancelledError      the request was cancelled by the caller
@@ -72,6 +73,14 @@ class NoValidError(InputError):
     def __init__(self, message: str, *, reasons: tuple[str, ...] = (), texts: tuple[str, ...] = (), hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.reasons = reasons
+        self.texts = texts
+
+
+class TruncatedError(InputError):
+    """A text that has to be valid was cut off, by max_tokens or by a cancellation, before it could be; `texts` are what there was."""
+
+    def __init__(self, message: str, *, texts: tuple[str, ...] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
         self.texts = texts
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from toolkit.contracts import Completion, Done, Event, Failed, Grammar, Request, SamplingParams, Usage, Watch
+from toolkit.contracts import Completion, Done, Event, Failed, Grammar, Request, SamplingParams, Usage, Violation, Watch
 from toolkit.engine.guard import guarded
 from toolkit.engine.metrics import Metrics
+from toolkit.engine.watch import is_cut
 from toolkit.errors import ContextError, EngineError, NoValidError, ToolkitError, UnsupportedError, UsageError
 from toolkit.text.tokenizer import ByteTokenizer
 
@@ -37,6 +39,18 @@ class Told:
             else:
                 ids = tuple(answer.encode())
                 yield Done(request.id, 0, Completion(text=answer, token_ids=ids, finish_reason="stop", valid=True, usage=Usage(passes=1)))  # fmt: skip
+
+
+class Ended(Told):
+    """The same with whole completions."""
+
+    def __init__(self, *completions: Completion) -> None:
+        super().__init__()
+        self.completions = list(completions)
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Event]:
+        for request in requests:
+            yield Done(request.id, 0, self.completions.pop(0))
 
 
 def run(engine: Any, request: Request, *policies: Any, fallback: Any = None) -> Completion:
@@ -97,6 +111,31 @@ def test_an_endpoint_that_cannot_decode_plainly_is_asked_for_a_constrained_text(
     found = run(engine, Request(prompt="x", watch=JSON), "plain")
     assert found.valid and [each.policy for each in found.attempts] == ["", "plain", "constrained"]
     assert engine.requests[2].grammar == Grammar("json_schema", SCHEMA)
+
+
+def test_a_text_that_was_cut_off_is_not_tried_again_and_is_cut_off_not_wrong() -> None:
+    cut = Completion(text='{"a":', token_ids=tuple(b'{"a":'), finish_reason="length")
+    found = run(Ended(cut), Request(prompt="x", watch=JSON), "plain", "constrained", "ask")
+    assert found.valid is False and is_cut(found) and [each.policy for each in found.attempts] == [""]
+    wrong = Completion(text='{"a":"x', token_ids=tuple(b'{"a":"x'), finish_reason="length")
+    engine = Ended(wrong, Completion(text=GOOD, token_ids=tuple(GOOD.encode()), finish_reason="stop"))
+    found = run(engine, Request(prompt="x", watch=JSON), "plain")
+    assert found.valid and [each.keyword for each in found.attempts[0].violations] == ["max_tokens", "json"]
+
+
+def test_a_text_that_failed_its_audit_is_not_valid_though_it_parses() -> None:
+    failed = Violation("", "audit", "the target's own text", "another", "token 3 is 9 nats less likely than 5")
+    bad = Completion(text=GOOD, token_ids=tuple(GOOD.encode()), finish_reason="stop", valid=False, violations=(failed,))
+    found = run(Ended(bad, replace(bad, violations=())), Request(prompt="x", watch=JSON), "plain")
+    assert found.valid and [each.valid for each in found.attempts] == [False, True]
+    assert run(Ended(bad), Request(prompt="x", watch=JSON)).valid is False
+
+
+def test_what_a_model_is_shown_of_its_faults_is_bounded() -> None:
+    long = '{"a":1,"' + "k" * 100_000 + '":[1]}'
+    engine = Told(long, GOOD)
+    assert run(engine, Request(prompt="x", watch=JSON), "ask").valid
+    assert len(str(engine.requests[1].prompt)) < 8_000
 
 
 def test_an_engine_that_refuses_its_own_text_has_made_an_attempt() -> None:

@@ -159,6 +159,18 @@ def test_a_text_that_was_cut_off_is_no_incident(engine: EmbeddedEngine) -> None:
     assert found.usage.rechecked == 0 and streamed[0] == found.text == DOCUMENT.encode()[:30].decode(errors="replace")
 
 
+@pytest.mark.parametrize("stop", [{"stop": ("K",)}, {"stop_ids": (ord("K"),)}], ids=["string", "id"])
+def test_a_text_that_its_stop_ended_inside_its_grammar_is_not_read_again(
+    engine: EmbeddedEngine, stop: dict[str, object]
+) -> None:
+    sampling = SamplingParams(max_tokens=80, **stop)  # type: ignore[arg-type]
+    (found,), streamed = run(engine, asked(sampling=sampling, watch=None, grammar=Grammar("json_schema", "{}")))
+    assert found.text == streamed[0] == DOCUMENT[: DOCUMENT.index("K")] and found.valid is False
+    assert found.usage.accepted > 0 == found.usage.rechecked and found.incidents == ()
+    (watched,), _ = run(engine, asked(sampling=sampling))  # no mask vouches for it: a broken verifier may have made the stop
+    assert watched.usage.rechecked > 0 and [each.kind for each in watched.incidents] == ["model"]
+
+
 @pytest.mark.parametrize("error", [EngineError("settled nodes that are not there"), IndexError("no such node")])
 def test_an_engine_that_fails_on_a_draft_goes_on_without(engine: EmbeddedEngine, error: Exception) -> None:
     class Broken(Line):

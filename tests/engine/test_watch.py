@@ -82,6 +82,39 @@ def test_code_has_to_parse_and_may_stand_in_a_fence() -> None:
     assert report(found, "Here:\n```\ny = 2\n```").value == "y = 2\n"
 
 
+FENCED = [
+    ("python", "So:\n```python\nx = 1\n```\nDone (.", True),
+    ("python", "```\nx = (\n```\nx = 1", False),
+    ("python", "``x`` and ```x = 1``` on one line", True),
+    ("python", "```x = (``` on one line", False),
+    ("python", "```python\nx = '``'\n", True),
+    ("json", '```json\n{"a": [1, "é"]}\n```\nthat is it {', True),
+    ("json", "```json\n{'a': 1}\n```", False),
+    ("json", '```json\n{"a": 1, "a": 2}\n```', False),
+    ("json", '```json\n{"a": 1}', True),
+    ("json", "[1, 2]", True),
+    ("json", "", False),
+    ("json", '```\n{"a": 1\n```', False),
+    ("json", '```\n{"a": 1}}\n```', False),
+]
+
+
+@pytest.mark.parametrize(("language", "text", "valid"), FENCED)
+def test_code_in_a_fence_is_judged_alike_for_every_cut_and_refused_before_its_end(
+    language: str, text: str, valid: bool
+) -> None:
+    found, data = checks(Watch(kind="code", language=language)), text.encode()  # type: ignore[arg-type]
+    assert report(found, text).valid is valid
+    seen = {cut: noticed(found, data, cut) is not None for cut in (1, 2, 3, 7, len(data) or 1)}
+    closed = text.count("```") > 1
+    assert set(seen.values()) == {not valid and closed}
+
+
+def test_json_in_a_fence_is_refused_at_its_first_wrong_byte() -> None:
+    text = "Here: ```json\n{'a': 1}, and so on for a long time"
+    assert noticed(checks(Watch(kind="code", language="json")), text.encode()) == text.index("'")
+
+
 def test_code_is_never_run(tmp_path: object) -> None:
     assert report(checks(CODE), f"open({str(tmp_path)!r} + '/there', 'w').close()\n").valid
     assert list(tmp_path.iterdir()) == []  # type: ignore[attr-defined]
@@ -148,6 +181,25 @@ def test_a_python_type_behind_a_grammar_is_never_taken_for_another() -> None:
     assert not report(checks(grammar=Grammar("json_schema", schema, Small)), '{"a":9}').valid
 
 
+def test_a_python_type_behind_a_watch_is_asked_and_never_taken_for_another() -> None:
+    from pydantic import BaseModel, field_validator
+
+    class Small(BaseModel):
+        a: int
+
+        @field_validator("a")
+        @classmethod
+        def small(cls, value: int) -> int:
+            if value > 3:
+                raise ValueError("too large")
+            return value
+
+    schema = json.dumps(Small.model_json_schema())
+    assert report(checks(Watch(kind="json", schema=schema)), '{"a":9}').valid
+    assert not report(checks(Watch(kind="json", schema=schema, python_type=Small)), '{"a":9}').valid
+    assert report(checks(Watch(kind="json", schema=schema)), '{"a":9}').valid
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -155,6 +207,9 @@ def test_a_python_type_behind_a_grammar_is_never_taken_for_another() -> None:
         lambda: Watch(kind="json", tools="[]"),
         lambda: Watch(kind="tools", format="hermes"),
         lambda: Watch(kind="code", schema="{}"),
+        lambda: Watch(kind="code", language="cobol"),  # type: ignore[arg-type]
+        lambda: Watch(kind="json", language="json"),
+        lambda: Watch(kind="json", python_type=int),
         lambda: checks(Watch(kind="json", schema="{")),
         lambda: checks(Watch(kind="json", schema='{"type":"nothing"}')),
         lambda: checks(Watch(kind="tools", format="nobody's", tools=TOOLS)),

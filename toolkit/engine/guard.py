@@ -1,6 +1,6 @@
 """Guard: a text that has to be valid, tried again in stated ways until it is - on any engine.
 
-    first try -> valid?  -> done
+    first try -> valid? done.   cut off? done: it is not wrong, and would be cut off again
               -> "plain"        without speculation: on `fallback` where one is given, else on the engine itself
               -> "constrained"  under a grammar made of the watch
               -> "ask"          the text and what is wrong with it behind the prompt, once more
@@ -8,6 +8,7 @@
 
 In: an engine, a request with a watch or a grammar, the policies in their order.   Out: one Completion, every attempt in it.
 Knows nothing about: how engines decode. What they say about validity is not believed: every text is judged here, from scratch.
+But that a text failed an audit and could not be replaced is: no judge of texts can know.
 Invariants: no policy, no second try; at most one try of each; a try that an engine refuses or fails on is an attempt with an error.
 """
 
@@ -20,18 +21,19 @@ from typing import Any, Literal, get_args
 
 from toolkit.contracts import Attempt, Completion, Engine, Grammar, Message, Prompt, Request, Violation, Watch, require
 from toolkit.engine.metrics import Metrics
-from toolkit.engine.watch import Checks, judged
+from toolkit.engine.watch import AUDIT, Checks, is_cut, judged
 from toolkit.errors import EngineError, NoValidError, ToolkitError, UnsupportedError, UsageError
 from toolkit.results import only_result
 from toolkit.validate.tools.grammar import tools_grammar
 
 Policy = Literal["plain", "constrained", "ask"]
 _MOST_SHOWN = 8  # violations that a model is told of
+_MOST_PATH = 200  # characters of where it is
 _MOST_TEXT = 4000  # characters of its own text that it is shown
 
 
 def guarded(engine: Engine, request: Request, policies: Sequence[Policy] = (), *, fallback: Engine | None = None) -> Completion:
-    """The first valid text, or the first one of all where none is; `attempts` has every one.
+    """The first valid text, or the first one of all where none is; `attempts` has every one. A cut-off text is not tried again.
 
     fallback: a second engine without speculation, for "plain". An endpoint that cannot leave speculation out of one request, with no
     fallback given, refuses "plain", and is asked for a "constrained" text in its place. Raises what the first try raises, UsageError
@@ -43,13 +45,11 @@ def guarded(engine: Engine, request: Request, policies: Sequence[Policy] = (), *
             "guarded takes one sampled text with a watch or a grammar to judge it by",
             hint='Request(..., watch=Watch(kind="json", schema=...)), n = 1',
         )
-    for policy in policies:
-        require(policy in get_args(Policy), "policy", policy, ", ".join(get_args(Policy)))
-    require(len(set(policies)) == len(policies), "policies", tuple(policies), "each at most once")
+    check_policies(policies)
     first = _run(engine, request, checks)
     attempts = [_attempt("", first)]
     found = first
-    left: list[Policy] = [] if first.valid else list(policies)
+    left: list[Policy] = [] if is_cut(first) else list(policies)
     while left and not found.valid:
         policy = left.pop(0)
         try:
@@ -64,6 +64,15 @@ def guarded(engine: Engine, request: Request, policies: Sequence[Policy] = (), *
     return replace(found if found.valid else first, attempts=tuple(attempts))
 
 
+def check_policies(policies: Sequence[Policy]) -> None:
+    """UsageError for a policy that is none, or comes twice."""
+    listed = isinstance(policies, Sequence) and not isinstance(policies, str)
+    require(listed, "policies", policies, f"a list of {', '.join(get_args(Policy))}")
+    for policy in policies:
+        require(policy in get_args(Policy), "policy", policy, ", ".join(get_args(Policy)))
+    require(len(set(policies)) == len(policies), "policies", tuple(policies), "each at most once")
+
+
 def _run(engine: Engine, request: Request, checks: Checks) -> Completion:
     try:
         result = only_result(engine.generate([request]))
@@ -71,7 +80,9 @@ def _run(engine: Engine, request: Request, checks: Checks) -> Completion:
         result = Completion(text=error.texts[0] if error.texts else "", token_ids=(), finish_reason="stop")
     if not isinstance(result, Completion):
         raise EngineError(f"the engine gave a {type(result).__name__} for a text")
-    return judged(checks, result, engine.tokenizer)
+    found = judged(checks, result, engine.tokenizer)
+    failed = tuple(each for each in result.violations if each.keyword == AUDIT)
+    return replace(found, valid=False, value=None, violations=found.violations + failed) if failed else found
 
 
 def _again(policy: Policy, request: Request, first: Completion, engine: Engine) -> Request:
@@ -90,7 +101,7 @@ def _grammar(request: Request) -> Grammar:
     if request.grammar is not None or watch is None:
         raise UnsupportedError("the request has a grammar already: constrained is what it was")
     if watch.kind == "json":
-        return Grammar("json_schema", watch.schema if watch.schema is not None else "{}")
+        return Grammar("json_schema", watch.schema if watch.schema is not None else "{}", watch.python_type)
     if watch.kind == "tools":
         return _tool_grammar(watch)
     raise UnsupportedError(f"there is no grammar of {watch.language}", hint='use the policy "ask"')
@@ -116,7 +127,7 @@ def _asked(prompt: Prompt, first: Completion, engine: Engine) -> Prompt:
 
 
 def _line(violation: Violation) -> str:
-    return f"- {violation.path or 'the whole'}: {violation.message} (expected {violation.expected})\n"
+    return f"- {violation.path[:_MOST_PATH] or 'the whole'}: {violation.message} (expected {violation.expected})\n"
 
 
 def _attempt(policy: str, result: Completion) -> Attempt:

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from toolkit.contracts import BeamResult, Completion, Done, Event, Failed, Usage
+from toolkit.contracts import Completion, Done, Event, Failed, Usage
 from toolkit.engine.breaker import Breaker
+from toolkit.engine.watch import is_cut
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -63,19 +65,20 @@ class Metrics:
 
     def heard(self, tell: Callable[[Event], None], samples: int) -> Callable[[Event], None]:
         """`tell` for the events of one request that gives `samples` results, which are counted on their way."""
-        left = samples
+        left, output = samples, 0
 
         def hear(event: Event) -> None:
-            nonlocal left
+            nonlocal left, output
             if isinstance(event, Failed):
                 self.add("toolkit_requests_total", outcome="failed")
             elif isinstance(event, Done):
                 left -= 1
+                output += event.result.usage.output_tokens
                 if isinstance(event.result, Completion):
                     self._sample(event.result)
                 if left == 0:
                     self.add("toolkit_requests_total", outcome="done")
-                    self._usage(event.result)
+                    self._usage(replace(event.result.usage, output_tokens=output))
             tell(event)
 
         return hear
@@ -96,8 +99,7 @@ class Metrics:
         return "".join(f"{line}\n" for line in lines)
 
     def _sample(self, result: Completion) -> None:
-        cut = any(each.keyword in ("max_tokens", "cancelled") and not each.path for each in result.violations)
-        verdict = "unjudged" if result.valid is None else "valid" if result.valid else "cut" if cut else "invalid"
+        verdict = "unjudged" if result.valid is None else "valid" if result.valid else "cut" if is_cut(result) else "invalid"
         self.add("toolkit_samples_total", verdict=verdict)
         for incident in result.incidents:
             kind, found_by, drafter = incident.kind, incident.found_by, incident.drafter
@@ -105,8 +107,8 @@ class Metrics:
         if result.audit is not None:
             self.add("toolkit_audits_total", verdict=result.audit.verdict.replace(" ", "_"))
 
-    def _usage(self, result: Completion | BeamResult) -> None:
-        usage: Usage = result.usage
+    def _usage(self, usage: Usage) -> None:
+        """The books of a request as they are at its end; its output is that of all of its samples."""
         self.add("toolkit_tokens_total", usage.input_tokens, direction="input")
         self.add("toolkit_tokens_total", usage.output_tokens, direction="output")
         self.add("toolkit_passes_total", usage.passes, kind="all")

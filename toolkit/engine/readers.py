@@ -7,9 +7,7 @@ Invariants: a reader's refusal is sound: no text that begins so is valid; `repor
 
 from __future__ import annotations
 
-import ast
 import json
-import warnings
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -21,7 +19,6 @@ from toolkit.schema import parse_json, schema_of
 from toolkit.validate.check import Validator
 from toolkit.validate.json_machine import JsonError
 from toolkit.validate.json_stream import JsonStream
-from toolkit.validate.shown import shown
 from toolkit.validate.tools.events import Refused
 from toolkit.validate.tools.offered import ToolSet
 from toolkit.validate.tools.stream import ToolStream, tool_stream
@@ -31,11 +28,9 @@ READERS = Table(
     {
         "json": "toolkit.engine.readers:JsonKind",
         "tools": "toolkit.engine.readers:ToolsKind",
-        "code": "toolkit.engine.readers:CodeKind",
+        "code": "toolkit.engine.code_reader:CodeKind",
     },
 )
-MOST_CODE = 1 << 18  # characters of a program that is parsed
-_FENCE = "```"
 
 
 class Reader(Protocol):
@@ -51,7 +46,7 @@ class JsonKind:
     def __init__(self, watch: Watch) -> None:
         source = watch.schema if watch.schema is not None else "{}"
         self._stream = JsonStream(schema_of(source))
-        self._validator = Validator(Grammar("json_schema", source))
+        self._validator = Validator(Grammar("json_schema", source, watch.python_type))
 
     def report(self, text: str) -> Report:
         return self._validator.check(text)
@@ -118,47 +113,3 @@ def _judge(tool: Json) -> tuple[str, Validator]:
     function = tool["function"] if tool.get("type") == "function" else tool
     schema = {"type": "object", **function.get("parameters", {})}
     return function["name"], Validator(Grammar("json_schema", json.dumps(schema)))
-
-
-class CodeKind:
-    """A Python program. It is parsed, never run; what it means is not looked at."""
-
-    def __init__(self, watch: Watch) -> None:
-        self.language = watch.language
-
-    def report(self, text: str) -> Report:
-        """The value is the program."""
-        code = _fenced(text)
-        if len(code) > MOST_CODE:
-            return Report(
-                code, (Violation("", "code", f"at most {MOST_CODE} characters", str(len(code)), "the program is too long"),)
-            )
-        why = _syntax(code)
-        return Report(code, () if why is None else (Violation("", "code", "Python that parses", shown(code), why),))
-
-    def reader(self) -> Reader:
-        return _CodeReader()
-
-
-class _CodeReader:
-    """A program that does not parse yet may parse later: nothing is refused before its end."""
-
-    def feed(self, data: bytes) -> Violation | None:
-        return None
-
-
-def _fenced(text: str) -> str:
-    """What stands in the first fence, without the language behind it; the text itself where there is no fence."""
-    _, fence, rest = text.partition(_FENCE)
-    return rest.partition("\n")[2].partition(_FENCE)[0] if fence else text
-
-
-def _syntax(code: str) -> str | None:
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            ast.parse(code)
-    except SyntaxError as error:
-        return f"line {error.lineno or 1}: {error.msg}"
-    except (ValueError, RecursionError, MemoryError) as error:  # a null byte; what is nested beyond the parser's limits
-        return f"{type(error).__name__}: {error}"[:200]
-    return None

@@ -3,6 +3,7 @@
     Checks   one a request: what its grammar and its watch say       reader() -> Reader, report(...) -> Report
     Watcher  one a sample: new tokens -> a problem or nothing        sound: what it refuses cannot become valid
     judged   the last word: the whole text, parsed and validated from scratch by another parser than the watcher's
+    is_cut   whether a text is merely not whole
 
 Knows nothing about: models, drafts, what happens to a text with a problem.
 Invariants: no text raises anything or hangs; a cut-off text has the violation "max_tokens" (or "cancelled"), and others only
@@ -21,6 +22,7 @@ from toolkit.engine.readers import READERS, Reader
 from toolkit.validate.check import Validator
 
 CUT: dict[FinishReason, str] = {"length": "max_tokens", "cancelled": "cancelled"}
+AUDIT = "audit"  # keyword of the violation that a text is not the target's own, which no judge of texts can find
 _MOST_CHECKS = 64
 
 
@@ -57,7 +59,8 @@ class Checks:
         grammar, watch = request.grammar, request.watch
         if watch is None and (grammar is None or not _has_judge(grammar)):
             return None
-        if grammar is not None and (grammar.python_type is not None or grammar.judge is not None):
+        own = grammar is not None and (grammar.python_type is not None or grammar.judge is not None)
+        if own or (watch is not None and watch.python_type is not None):
             return cls(watch, grammar)
         return _kept(watch, grammar)
 
@@ -130,6 +133,12 @@ def judged(checks: Checks | None, completion: Completion, tokenizer: Tokenizer) 
     raw = raw_bytes(completion.token_ids, tokenizer)
     report = checks.report(completion.text, raw, completion.finish_reason)
     return replace(completion, value=report.value, valid=report.valid, violations=report.violations)
+
+
+def is_cut(completion: Completion) -> bool:
+    """The text was cut off, and what there is of it is not wrong: another end could still have made it valid."""
+    found = completion.violations
+    return completion.valid is False and len(found) == 1 and found[0].keyword in CUT.values() and not found[0].path
 
 
 def raw_bytes(tokens: Sequence[int], tokenizer: Tokenizer) -> bytes:

@@ -12,9 +12,12 @@ load_sglang()
 
 from toolkit.lang.backend import EmbeddedBackend  # noqa: E402 - sglang has to be importable first
 from toolkit.lang.endpoint import Endpoint  # noqa: E402
+from toolkit.lang.found import completion, result  # noqa: E402
 from toolkit.lang.program import Program, load_program, run_program  # noqa: E402
-from toolkit.lang.segments import Segment, beam, free, result, tool_call  # noqa: E402
+from toolkit.lang.segments import Segment, beam, free  # noqa: E402
+from toolkit.lang.tool_segments import tool_call  # noqa: E402
 from toolkit.lang.tools import tools_schema  # noqa: E402
+from toolkit.lang.watches import watch  # noqa: E402
 
 __all__ = [
     "EmbeddedBackend",
@@ -22,10 +25,12 @@ __all__ = [
     "Program",
     "Segment",
     "beam",
+    "completion",
     "free",
     "load_program",
     "result",
     "run_program",
     "tool_call",
     "tools_schema",
+    "watch",
 ]

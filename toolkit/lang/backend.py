@@ -28,9 +28,12 @@ from sglang.lang.ir import SglSamplingParams
 
 from toolkit.contracts import BeamResult, Completion, Delta, Done, Engine, Json, Request
 from toolkit.engine.engine import open_engine, prepare_engine
-from toolkit.errors import UnsupportedError, UsageError
+from toolkit.engine.guard import guarded
+from toolkit.engine.watch import Checks, judged
+from toolkit.errors import EngineError, UnsupportedError, UsageError
 from toolkit.lang.choices import choose
 from toolkit.lang.failure import close_on_error
+from toolkit.lang.found import require_valid
 from toolkit.lang.meta import beam_meta, completion_meta, entry
 from toolkit.lang.params import Asked, ask
 from toolkit.lang.template import NO_ROLES, check_name, end_ids, template_of
@@ -112,12 +115,7 @@ class EmbeddedBackend(BaseBackend):
         """Text and meta info of the next segment; lists of both where n > 1 samples are asked for."""
         asked = self._ask(s, sampling_params)
         request = self._request(s, asked)
-        done = {
-            event.index: event.result
-            for event in answered(self.engine.generate([request]), request.sampling.n)
-            if isinstance(event, Done)
-        }
-        results = [done[index] for index in sorted(done)]
+        results = self._results(request, asked)
         texts = [each.text for each in results]
         metas = [self._meta(each, request, asked) for each in results]
         return (texts, metas) if asked.beam is None and asked.sampling.n > 1 else (texts[0], metas[0])
@@ -126,20 +124,27 @@ class EmbeddedBackend(BaseBackend):
         """Pieces of the next segment's text as they come; the last one with the whole meta info.
 
         A piece is held until the next one or the end is there, so that the last piece and its meta info are one step:
-        SGLang's asynchronous iterator never shows meta info that comes without text. A beam search comes in one piece.
+        SGLang's asynchronous iterator never shows meta info that comes without text. What comes in one piece: a beam search, a
+        segment with policies, whose first text may not be the one that stands.
         """
         asked = self._ask(s, sampling_params)
         if asked.sampling.n > 1:
             raise UnsupportedError(f"n = {asked.sampling.n} in a streamed program is not supported: a stream is one sample")
         request = self._request(s, asked)
-        held, shown, tokens = "", 0, 0
+        if asked.policies:
+            (result,) = self._results(request, asked)
+            yield result.text, self._meta(result, request, asked)
+            return
+        held, shown, tokens = "", "", 0
         for event in answered(self.engine.generate([request]), request.sampling.n):
             if isinstance(event, Done):
-                yield event.result.text[shown:], self._meta(event.result, request, asked)
+                result = self._judged(event.result, request)
+                _check_streamed(result, shown, asked)
+                yield result.text[len(shown) :], self._meta(result, request, asked)
             elif isinstance(event, Delta):
                 if held and event.text:
                     yield held, {"id": request.id, "completion_tokens": tokens, "finish_reason": None}
-                    shown += len(held)
+                    shown += held
                 held, tokens = event.text or held, tokens + len(event.token_ids)
 
     def select(
@@ -154,6 +159,24 @@ class EmbeddedBackend(BaseBackend):
         return choose(self.engine, s.text_, choices, temperature, choices_method or token_length_normalized)
 
     # From a segment to a request and back
+
+    def _results(self, request: Request, asked: Asked) -> list[Completion | BeamResult]:
+        """Every sample of a request, or what the last of its attempts gave; raises for texts that are not what they have to be."""
+        if asked.policies:
+            texts = [guarded(self.engine, request, asked.policies)]
+            require_valid([] if asked.keep_invalid else texts)
+            return list(texts)
+        events = answered(self.engine.generate([request]), request.sampling.n)
+        done = {event.index: self._judged(event.result, request) for event in events if isinstance(event, Done)}
+        results = [done[index] for index in sorted(done)]
+        require_valid([] if asked.keep_invalid else [each for each in results if isinstance(each, Completion)])
+        return results
+
+    def _judged(self, done: Completion | BeamResult, request: Request) -> Completion | BeamResult:
+        """With a verdict, also where the engine leaves that to us."""
+        if isinstance(done, BeamResult) or done.valid is not None:
+            return done
+        return judged(Checks.of(request), done, self.engine.tokenizer)
 
     def _ask(self, s: StreamExecutor, params: SglSamplingParams) -> Asked:
         self._check(s)
@@ -176,8 +199,9 @@ class EmbeddedBackend(BaseBackend):
         ids = tuple(self.engine.tokenizer.encode(s.text_, control=True))
         name = f"sgl-{uuid.uuid4().hex[:12]}"
         return Request(
-            prompt=ids, id=name, sampling=asked.sampling, beam=asked.beam, grammar=asked.grammar, speculate=asked.speculate
-        )
+            prompt=ids, id=name, sampling=asked.sampling, beam=asked.beam, grammar=asked.grammar, speculate=asked.speculate,
+            watch=asked.watch,
+        )  # fmt: skip
 
     def _meta(self, done: Completion | BeamResult, request: Request, asked: Asked) -> Meta:
         if isinstance(done, BeamResult):
@@ -195,3 +219,13 @@ class EmbeddedBackend(BaseBackend):
         scored = self.engine.score(prompt[: start + 1], [rest])[0] if rest else []
         tokenizer = self.engine.tokenizer if asked.logprob_text else None
         return [entry(logprob, i, tokenizer) for logprob, i in zip([None, *scored], prompt[start:], strict=True)]
+
+
+def _check_streamed(done: Completion | BeamResult, shown: str, asked: Asked) -> None:
+    """A stream is not taken back: an error where what it has shown is not the text, or not what it has to be."""
+    if not done.text.startswith(shown):
+        raise EngineError(
+            "speculation was found to be wrong after its text had been streamed", hint="run this program without stream=True"
+        )
+    if isinstance(done, Completion) and not asked.keep_invalid:
+        require_valid([done])

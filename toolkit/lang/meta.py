@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from toolkit.contracts import BeamResult, Completion, Json, Tokenizer, TokenLogprob, Usage
-from toolkit.lang.segments import BeamMeta
+from toolkit.lang.found import BeamMeta, TextMeta
 from toolkit.results import result_fields
 
 Entry = list[Any]  # [logprob | None, token id, text | None]
@@ -29,10 +29,13 @@ def completion_meta(done: Completion, *, request_id: str, tokenizer: Tokenizer |
     if done.logprobs:
         meta["output_token_logprobs"] = [entry(each.logprob, each.token_id, tokenizer) for each in done.logprobs]
         meta["output_top_logprobs"] = [_top(each, tokenizer) for each in done.logprobs]
-    meta["toolkit"] = {
+    fields = {
         "seed": done.seed, "usage": asdict(done.usage), "timing": asdict(done.timing), "notes": list(done.notes),
-        "partial": list(done.partial),
+        "partial": list(done.partial), "valid": done.valid, "value": done.value,
+        "violations": [asdict(each) for each in done.violations], "incidents": [asdict(each) for each in done.incidents],
+        "audit": None if done.audit is None else asdict(done.audit), "attempts": [asdict(each) for each in done.attempts],
     }  # fmt: skip
+    meta["toolkit"] = TextMeta(fields, done)
     return meta
 
 

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 from sglang.lang.ir import REGEX_BOOL, REGEX_FLOAT, REGEX_INT, REGEX_STR, SglSamplingParams
 
-from toolkit.contracts import BeamParams, Grammar, SamplingParams, require
+from toolkit.contracts import BeamParams, Grammar, SamplingParams, Watch, require
+from toolkit.engine.guard import Policy
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.grammar.types import grammar_of
 from toolkit.lang.segments import Segment
@@ -39,12 +40,18 @@ KNOWN = frozenset(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One segment's request without its prompt. `input_logprobs_from` is a prompt position, None = none are wanted."""
+    """One segment's request without its prompt. `input_logprobs_from` is a prompt position, None = none are wanted.
+
+    `keep_invalid`: a text that is not valid is the segment's text all the same, as `sgl.gen` has it under a constraint.
+    """
 
     sampling: SamplingParams
     beam: BeamParams | None = None
     grammar: Grammar | None = None
     speculate: bool = True
+    watch: Watch | None = None
+    policies: tuple[Policy, ...] = ()
+    keep_invalid: bool = True
     input_logprobs_from: int | None = None
     logprob_text: bool = False
 
@@ -59,7 +66,7 @@ def ask(params: SglSamplingParams, *, end_ids: tuple[int, ...] = ()) -> Asked:
     segment = params.json_schema if isinstance(params.json_schema, Segment) else None
     if segment is not None and segment.beam is not None:
         return Asked(sampling=SamplingParams(), beam=segment.beam, grammar=segment.grammar)
-    grammar, dtype_stop = _grammar(params) if segment is None else (None, ())
+    grammar, dtype_stop = _grammar(params) if segment is None else (segment.grammar, ())
     logprobs, start = _logprobs(params)
     sampling = SamplingParams(
         temperature=0.0 if _is_number(params.temperature) and 0 <= params.temperature < GREEDY_BELOW else params.temperature,
@@ -79,7 +86,10 @@ def ask(params: SglSamplingParams, *, end_ids: tuple[int, ...] = ()) -> Asked:
     return Asked(
         sampling=sampling,
         grammar=grammar,
-        speculate=segment is None,
+        speculate=segment is None or segment.speculate,
+        watch=segment.watch if segment is not None else None,
+        policies=segment.policies if segment is not None else (),
+        keep_invalid=segment is None or segment.keep_invalid,
         input_logprobs_from=start,
         logprob_text=bool(params.return_text_in_logprobs),
     )

@@ -20,8 +20,13 @@ Tool: TypeAlias = Mapping[str, Any] | Callable[..., Any]
 
 def tool_set(tools: Sequence[Tool]) -> ToolSet:
     """The tools, checked. Raises UsageError for malformed tools, SchemaError for their schemas."""
+    return ToolSet(tool_list(tools))
+
+
+def tool_list(tools: Sequence[Tool]) -> list[Mapping[str, Any]]:
+    """The tools as function schemas, not yet checked; UsageError for what is no list of them."""
     require(isinstance(tools, list | tuple) and len(tools) > 0, "tools", tools, "a non-empty list of tools")
-    return ToolSet([tool if isinstance(tool, Mapping) else _of_function(tool) for tool in tools])
+    return [tool if isinstance(tool, Mapping) else _of_function(tool) for tool in tools]
 
 
 def tools_schema(tools: Sequence[Tool]) -> dict[str, Json]:

@@ -24,9 +24,10 @@ from toolkit.engine.job import Job
 from toolkit.engine.loops.plain import Sample
 from toolkit.engine.loops.recheck import Recheck
 from toolkit.engine.oversight import Oversight
-from toolkit.engine.watch import CUT, Watcher, raw_bytes
+from toolkit.engine.watch import Watcher, is_cut, raw_bytes
 
 log = logging.getLogger(__name__)
+_NOT_WHOLE = ("json", "regex", "choices", "truncated")  # what a judge says of a part of a text that its grammar allows
 Found = Literal["parser", "validator", "audit", "grammar", "engine"]
 SILENT = "what was streamed is not this text: speculation was found to be wrong too late, and nothing more was streamed"
 
@@ -129,12 +130,17 @@ class Inquest:
         if not sample.is_over:
             return None
         result, size = sample.result(), len(raw_bytes(sample.ids, self.job.tokenizer))
-        if result.valid is False and not _is_cut(result):
+        if result.valid is False and not is_cut(result) and not self._stopped_inside(result):
             worst = result.violations[-1]
             return _Cause("validator", start, size, tokens, f"{worst.keyword}: {worst.message}")
         if self.oversight.wants(self.job.id, sample.index, sample.seed):
             return _Cause("audit", start, size, tokens, "plain decoding gives another text")
         return None
+
+    def _stopped_inside(self, result: Completion) -> bool:
+        """A stop string or stop id ended the text inside its grammar: right up to there, as the mask made it, and not whole by wish."""
+        stopped = result.matched_stop is not None and result.matched_stop not in self.job.tokenizer.eos_ids
+        return self.job.grammar is not None and stopped and result.violations[0].keyword in _NOT_WHOLE
 
     def _anew(self, parts: int | None, damning: bool) -> int | None:
         """How much of a drawn text stands before it is written anew; None = nothing has to be."""
@@ -168,8 +174,3 @@ class Inquest:
             return Audit(verdict=verdict, method="likelihood", tokens=count, log_evidence=log, alarm=ALARM, why=why)
         method: Literal["argmax", "seed"] = "argmax" if again.params.temperature == 0 else "seed"
         return Audit(verdict=verdict, method=method, tokens=count, ties=ties, why=why)
-
-
-def _is_cut(result: Completion) -> bool:
-    """The text is merely not whole, and that is said of it."""
-    return len(result.violations) == 1 and result.violations[0].keyword in CUT.values() and not result.violations[0].path
