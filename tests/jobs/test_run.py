@@ -245,7 +245,7 @@ def test_an_interrupt_during_that_question_leaves_nothing_running(tmp_path: Path
             raise waits.pop()
         return wait(*arguments, **options)
 
-    monkeypatch.setattr("toolkit.jobs.run.wait", interrupted)
+    monkeypatch.setattr("toolkit.jobs.prepare.wait", interrupted)
     engine = Endless(length)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, rows_of("a1"), engine)

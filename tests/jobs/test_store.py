@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from toolkit.errors import EngineError, UsageError
-from toolkit.jobs.store import Store, errors_path, manifest_path, open_store
+from toolkit.jobs.places import errors_path, terms_path
+from toolkit.jobs.store import Store, open_store
 
 TERMS = {"input": {"records": 4}, "job": {"width": 4}}
 
@@ -95,12 +96,12 @@ def test_lines_out_of_order_are_refused_and_left_alone(tmp_path: Path) -> None:
 def test_a_manifest_torn_anywhere_is_none(tmp_path: Path) -> None:
     out = tmp_path / "out"
     open_store(out, TERMS, resume=False).close()
-    whole = manifest_path(out).read_bytes()
+    whole = terms_path(out).read_bytes()
     for cut in range(len(whole)):
-        manifest_path(out).write_bytes(whole[:cut])
+        terms_path(out).write_bytes(whole[:cut])
         with resumed(out) as store:
             assert store.position == 0
-        assert manifest_path(out).read_bytes() == whole
+        assert terms_path(out).read_bytes() == whole
 
 
 @pytest.mark.parametrize(
@@ -111,10 +112,10 @@ def test_a_manifest_of_someone_else_is_never_changed(tmp_path: Path, foreign: by
     out = tmp_path / "out"
     if foreign == b'{"format":':  # ours, but lines are there: what they were written under is not known
         filled(out)
-    manifest_path(out).write_bytes(foreign)
+    terms_path(out).write_bytes(foreign)
     with pytest.raises(UsageError, match="name another output"):
         resumed(out)
-    assert manifest_path(out).read_bytes() == foreign
+    assert terms_path(out).read_bytes() == foreign
     assert out.exists() == (foreign == b'{"format":')
 
 
@@ -190,12 +191,41 @@ def test_an_output_that_is_no_plain_file_is_refused_by_name(
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
-def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("what", ["line", "sync"])
+def test_a_full_disk_is_an_error_that_names_the_file_and_a_resume_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    with open_store(tmp_path / "out", TERMS, resume=False) as store:
-        monkeypatch.setattr("os.fsync", full)
+    out = tmp_path / "out"
+    filled(out)
+    with resumed(out) as store:
+        if what == "sync":
+            monkeypatch.setattr("os.fsync", full)
+        else:  # a write that takes a part of the line, then fails
+            monkeypatch.setattr(store._lines, "_file", FullDisk(store._lines._file))
         with pytest.raises(EngineError, match=r"out cannot be written: No space left on device \(--resume goes on\)"):
-            store.add({"id": "a"})
-        assert store.position == 0
+            store.add({"id": "d"})
+        monkeypatch.undo()
+    with resumed(out) as store:
+        assert store.position == (4 if what == "sync" else 3)
+        store.add({"id": "e"})
+    assert [line["index"] for line in lines(out)][:3] == [0, 2, 3]
+
+
+class FullDisk:
+    """A raw file with room for five more bytes."""
+
+    def __init__(self, file: Any) -> None:
+        self.file, self.room, self.closed = file, 5, False
+
+    def write(self, data: memoryview) -> int:
+        if not self.room:
+            raise OSError(28, "No space left on device")
+        written = self.file.write(data[: self.room])
+        self.room = 0
+        return int(written)
+
+    def close(self) -> None:
+        self.file.close()

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+MOST_IN_FLIGHT = 256
 _EMPTY = "it is empty (an unset variable?): give one, or leave the option out"
 
 
@@ -30,6 +31,19 @@ class _Place(click.Path):
         if value == "":
             self.fail(_EMPTY, param, ctx)
         return super().convert(value, param, ctx)
+
+
+class InFlight(_Text):
+    """A number of records, or auto."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """An integer from 1 to 256, or the word."""
+        text = super().convert(value, param, ctx)
+        if text == "auto":
+            return text
+        if not (text.isdecimal() and 1 <= int(text) <= MOST_IN_FLIGHT):
+            self.fail(f"{text!r} is neither an integer from 1 to {MOST_IN_FLIGHT} nor auto", param, ctx)
+        return int(text)
 
 
 TEXT = _Text()

@@ -1,103 +1,44 @@
 """Job: every record of an input through a beam search, several at a time, results in input order.
 
-In: an input path, a JobSpec, an engine.   Out: the files of jobs.store, and a Summary.
+In: an input, a JobSpec, an engine.   Out: the files of jobs.places, and a Summary.
 Knows nothing about: how the engine decodes, the command line.
-Invariants: what no record could meet is refused before an output exists; one line a record, whatever happens to the record; a record is handed out at most WINDOW times `in_flight` ahead of the
-oldest unfinished one, so memory is bounded; a record's failure never stops the job, an engine that no longer runs does (what is
-written stays, --resume goes on).
+Invariants: one line a record, whatever happens to the record; a record's failure never stops the job, an engine that no longer runs
+does (what is written stays, --resume goes on).
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from toolkit.contracts import Engine, Grammar, Json, Request
-from toolkit.errors import CancelledError, InputError, UsageError
-from toolkit.grammar.types import grammar_of
-from toolkit.jobs.attempt import Attempt, Outcome
-from toolkit.jobs.named import named_compile, named_schema, schema_name
-from toolkit.jobs.read import BadRecord, Record, Source, open_source
-from toolkit.jobs.spec import JobSpec
-from toolkit.jobs.store import check_free, open_store
-from toolkit.results import beam_result, json_text
-from toolkit.validate.check import Validator
+from toolkit.contracts import Engine, Json
+from toolkit.errors import UnsupportedError
+from toolkit.jobs.attempt import Attempt, Outcome, Patience
+from toolkit.jobs.flow import WINDOW as WINDOW
+from toolkit.jobs.flow import in_order
+from toolkit.jobs.flow_options import Flow
+from toolkit.jobs.lines import whole_lines
+from toolkit.jobs.manifest import Manifest, digest, versions
+from toolkit.jobs.parquet_out import write_parquet
+from toolkit.jobs.places import PARQUET, errors_path, lines_path
+from toolkit.jobs.prepare import Job as Job
+from toolkit.jobs.prepare import check_out as check_out
+from toolkit.jobs.prepare import preflight
+from toolkit.jobs.prepare import prepare as prepare
+from toolkit.jobs.read import BadRecord, Record, Source
+from toolkit.jobs.store import Store, open_store
+from toolkit.jobs.summary import Summary as Summary
 
-WINDOW = 4  # records handed out a worker: what hides one slow record at the head of the line
-
-PREFLIGHT_EVERY_S = 0.02
-
-Progress = Callable[[int, int, int], None]  # records done, records in all, records failed
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A checked input, spec and schema; nothing has run yet. `schema` is None where each record brings its own."""
-
-    source: Source
-    spec: JobSpec
-    schema: Json
-    grammar: Grammar | None
-
-
-Outcomes = Callable[[Job, Engine, int, int, str], Iterator[Outcome]]  # in input order; the arguments are those of `_here`
-
-
-@dataclass(slots=True)
-class Summary:
-    """What a job came to. Counts cover the whole output, `usage` and `elapsed_s` this run only."""
-
-    total: int
-    done: int
-    resumed_at: int
-    dropped: int  # whole lines behind one that was gone, cut off and done again
-    failures: Counter[str]
-    elapsed_s: float = 0.0
-    usage: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def failed(self) -> int:
-        return self.failures.total()
-
-    @property
-    def valid(self) -> int:
-        return self.done - self.failed
-
-    def fields(self) -> dict[str, Json]:
-        """The summary as plain JSON."""
-        return {
-            "records": self.total,
-            "done": self.done,
-            "valid": self.valid,
-            "failed": self.failed,
-            "failures": dict(self.failures),
-            "resumed_at": self.resumed_at,
-            "dropped": self.dropped,
-            "elapsed_s": self.elapsed_s,
-            "usage": dict(self.usage),
-        }
-
-
-def prepare(path: Path, spec: JobSpec, *, root: Path | None = None) -> Job:
-    """Check everything that needs no engine: the input, the schema, the few-shot examples against it.
-
-    `root` is where named schemas are looked up. Raises UsageError (SchemaError for the schema).
-    """
-    source = open_source(path, spec)
-    schema, grammar = (None, None) if spec.schema_ is None else named_schema(spec.schema_, root)
-    for number, example in enumerate(spec.examples, start=1):
-        own = grammar if example.schema_ is None else grammar_of(example.schema_)
-        report = Validator(own).check(json_text(example.value)) if own else None
-        if report and not report.valid:
-            raise UsageError(f"example {number} does not fit its schema: {report.violations[0].message}")
-    return Job(source, spec, schema, grammar)
+Progress = Callable[[int, "int | None", int], None]  # records done, records in all (None = a stream), records failed
+Outcomes = Callable[
+    [Job, Engine, int, int, str], Iterator[Outcome]
+]  # in input order: job, engine, first record, in_flight, name
 
 
 def run_job(
@@ -106,102 +47,202 @@ def run_job(
     engine: Engine,
     *,
     resume: bool = False,
-    in_flight: int = 8,
+    accept_changes: bool = False,
+    retry_failed: bool = False,
+    in_flight: int | Literal["auto"] = 8,
+    record_timeout_s: float | None = None,
+    retries: int = 2,
+    retry_share: float = 0.1,
     engine_options: Mapping[str, Json] | None = None,
+    job_file: Path | None = None,
+    stop: threading.Event | None = None,
     on_progress: Progress = lambda done, total, failed: None,
     on_note: Callable[[str], None] = lambda text: None,
     outcomes: Outcomes | None = None,
 ) -> Summary:
-    """Run `job` into `out`; see jobs.store for the files. `in_flight` records are decoded together, by `engine` or by whoever gives
-    the `outcomes` in its place (other machines: jobs.ray_run); `engine` then only says what the job can be and which model it has.
+    """Run `job` into `out`; see jobs.places for the files. The records are decoded by `engine`, or by whoever gives the `outcomes` in
+    its place (other machines: jobs.ray_run); `engine` then only says what the job can be and which model it has.
 
-    `engine_options` are those that change results (dtype and the like): a resume with others is refused. `on_note` hears what the
-    user should know. UsageError where `out` exists (without `resume`), belongs to another job, or lies inside the input, and where
-    the engine refuses the job's schema or beam search for any record; EngineError where the engine stopped running.
+    resume goes on with what is there; accept_changes does so under another schema, prompt, option or model (noted in OUT.job.json);
+    retry_failed resumes, and first tries again what failed in earlier runs. in_flight to retry_share: see jobs.flow_options.
+    engine_options are those that change results (dtype and the like). Once `stop` is set no record is begun, and those that run
+    are finished. on_note hears what the user should know.
+    UsageError where `out` exists (without `resume`), belongs to another job, or lies inside the input, and where the engine refuses
+    the job's schema or beam search for any record; EngineError where the engine stopped running or the disk is full.
     """
-    if not 1 <= in_flight <= 256:
-        raise UsageError(f"in_flight = {in_flight!r} is not allowed: an integer from 1 to 256")
+    flow = Flow(in_flight=in_flight, record_timeout_s=record_timeout_s, retries=retries, retry_share=retry_share)
+    if outcomes is not None:
+        _refuse_elsewhere(flow, retry_failed)
+    resume = resume or retry_failed or accept_changes
     check_out(job, out, resume=resume)
-    _preflight(job, engine)
+    preflight(job, engine)
     total = job.source.count()
+    identity = {"name": engine.capabilities.engine, "model": engine.capabilities.fingerprint, **(engine_options or {})}
     terms = {
         "input": {"sha256": job.source.digest(), "records": total},
         "job": {**job.spec.plain(), "schema": job.schema},
-        "engine": {"name": engine.capabilities.engine, "model": engine.capabilities.fingerprint, **(engine_options or {})},
+        "engine": identity,
     }
-    began = time.perf_counter()
-    with open_store(out, terms, resume=resume) as store:
-        summary = Summary(total, store.position, store.position, store.dropped, store.failures)
+    with open_store(out, terms, resume=resume, accept=accept_changes) as store:
+        manifest = Manifest(out, _facts(job, out, terms, engine, job_file), on_note=on_note)
+        decode = _Decode(job, engine, flow, str(out), stop or threading.Event(), outcomes)
+        run = _Run(job, store, manifest, decode, on_progress, total)
         if store.dropped:
             on_note(f"{out}: the line of index {store.position} is gone; dropped behind it, and done again: {store.dropped}")
-        on_progress(summary.done, total, summary.failed)
-        for outcome in (outcomes or _here)(job, engine, store.position, in_flight, str(out)):
-            (store.add if outcome.ok else store.fail)(outcome.line)
-            summary.done = store.position
-            summary.usage.update(outcome.usage)
-            summary.elapsed_s = time.perf_counter() - began
-            on_progress(summary.done, total, summary.failed)
-    return summary
-
-
-def check_out(job: Job, out: Path, *, resume: bool) -> None:
-    """UsageError where `out` cannot be this job's output; costs nothing, so it comes before an engine is loaded."""
-    folder = job.source.path.resolve()
-    if folder.is_dir() and folder in out.resolve().parents:
-        raise UsageError(
-            f"output {out} lies in the input folder {job.source.path}: it would become input", hint="name a place outside"
-        )
-    if out.resolve() == folder:
-        raise UsageError(f"output {out} is the input itself", hint="name another file")
-    check_free(out, resume=resume)
-
-
-def _preflight(job: Job, engine: Engine) -> None:
-    """Ask the engine for the job's beam search after the shortest of prompts and cancel it once it runs.
-
-    UsageError where it is refused, as every record would be: a grammar that does not compile, too few KV blocks.
-    """
-    request = Request(id="preflight", prompt="a", beam=job.spec.beam, grammar=job.grammar)
-    with ThreadPoolExecutor(1, thread_name_prefix="preflight") as pool:
-        running = pool.submit(lambda: beam_result(engine.generate([request])))
-        try:
-            _cancel(engine, request.id, running)
-        except BaseException:  # interrupted: do not leave before it is gone
-            _cancel(engine, request.id, running)
-            raise
-    with suppress(CancelledError, InputError), named_compile(schema_name(job.spec.schema_)):  # these two: it ran
-        running.result()
-
-
-def _cancel(engine: Engine, request_id: str, running: Future[Any]) -> None:
-    """Again and again until it has ended: an engine leaves an id alone that it has not met yet."""
-    while not wait([running], timeout=PREFLIGHT_EVERY_S).done:
-        engine.cancel(request_id)
-
-
-def _here(job: Job, engine: Engine, start: int, in_flight: int, name: str) -> Iterator[Outcome]:
-    """The outcomes from record `start` on, by threads of this process."""
-    return outcomes_of(job, engine, islice(job.source, start, None), in_flight, name)
+        return run.whole(retry_failed=retry_failed)
 
 
 def outcomes_of(
     job: Job, engine: Engine, records: Iterator[Record | BadRecord], in_flight: int, name: str
 ) -> Iterator[Outcome]:
     """The outcomes of some of the job's records, in their order, `in_flight` at a time; request ids begin with `name`."""
-    return _in_order(Attempt(engine, job.spec, job.schema, job.grammar), records, in_flight, name)
+    return _Decode(job, engine, Flow(in_flight=in_flight), name, threading.Event()).some(records)
 
 
-def _in_order(attempt: Attempt, records: Iterator[Record | BadRecord], in_flight: int, name: str) -> Iterator[Outcome]:
-    """Outcomes in the order of `records`; request ids begin with `name`. On the way out by any door, nothing is left running."""
-    window: deque[Future[Outcome]] = deque()
-    with ThreadPoolExecutor(in_flight, thread_name_prefix="record") as pool:
+@dataclass(frozen=True, slots=True)
+class _Decode:
+    """Who turns records into outcomes, and how."""
+
+    job: Job
+    engine: Engine
+    flow: Flow
+    name: str
+    stop: threading.Event
+    elsewhere: Outcomes | None = None
+
+    def some(self, records: Iterator[Record | BadRecord]) -> Iterator[Outcome]:
+        """Of these records, by threads of this process."""
+        patience = Patience(self.flow.record_timeout_s, self.flow.retries, self.flow.budget())
+        attempt = Attempt(self.engine, self.job.spec, self.job.schema, self.job.grammar, patience)
+        return in_order(attempt, records, self.flow.concurrency(), self.name, self.stop)
+
+    def rest(self, start: int) -> Iterator[Outcome]:
+        """Of all records from `start` on."""
+        if self.elsewhere is None:
+            return self.some(islice(self.job.source, start, None))
+        assert isinstance(self.flow.in_flight, int)  # see _refuse_elsewhere
+        return self._until_stop(self.elsewhere(self.job, self.engine, start, self.flow.in_flight, self.name))
+
+    def _until_stop(self, outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+        with ended(outcomes):
+            for outcome in outcomes:
+                yield outcome
+                if self.stop.is_set():
+                    return
+
+
+def _refuse_elsewhere(flow: Flow, retry_failed: bool) -> None:
+    """UnsupportedError for what only threads of this process do."""
+    if flow != Flow(in_flight=flow.in_flight if isinstance(flow.in_flight, int) else 8) or retry_failed:
+        raise UnsupportedError(
+            "where other machines decode, a record timeout, retries, in_flight auto and retry_failed are not possible",
+            hint="leave them out, or run the job here",
+        )
+
+
+class _Run:
+    """One run over one store."""
+
+    def __init__(self, job: Job, store: Store, manifest: Manifest, decode: _Decode, show: Progress, total: int | None) -> None:
+        self._job, self._store, self._manifest, self._decode, self._show = job, store, manifest, decode, show
+        self._began = time.perf_counter()
+        self.summary = Summary(total, store.position, store.position, store.dropped, store.failures, store.review)
+
+    def whole(self, *, retry_failed: bool) -> Summary:
+        """Second tries, then the rest; the manifest says how it ended, whichever way it did."""
+        state, reason = "failed", ""
         try:
-            for record in records:
-                if len(window) == WINDOW * in_flight:
-                    yield window.popleft().result()
-                window.append(pool.submit(attempt, record, f"{name}:{record.index}"))
-            while window:
-                yield window.popleft().result()
+            self._show(self.summary.done, self.summary.total, self.summary.failed)
+            if retry_failed:
+                self._retry()
+            self._rest()
+            if self._store.out.suffix == PARQUET and not self.summary.stopped:
+                write_parquet(self._store.out, self._job.schema)
+            state = "stopped" if self.summary.stopped else "complete"
+        except BaseException as error:
+            state = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            reason = str(error)[:500]
+            with suppress(Exception):  # the error on the way out is the one to tell
+                self._write_manifest(state, reason)
+            raise
+        self._write_manifest(state, reason)
+        return self.summary
+
+    def _retry(self) -> None:
+        """Try again what failed before this run. A stop in between keeps what was done."""
+        records = _those(self._job.source, (line.index for line in whole_lines(errors_path(self._store.out))))
+        try:
+            with self._store.retried() as retried, ended(self._decode.some(records)) as outcomes:
+                for outcome in outcomes:
+                    retried.put(outcome.index, outcome.line)
+                    self.summary.retried += 1
+                    self._note(outcome)
         finally:
-            attempt.stop()
-            pool.shutdown(wait=True, cancel_futures=True)
+            self._store.fold()
+            self._count()
+        self.summary.stopped = self._decode.stop.is_set()
+
+    def _rest(self) -> None:
+        summary = self.summary
+        if summary.done != summary.total:
+            with ended(self._decode.rest(self._store.position)) as outcomes:
+                for outcome in outcomes:
+                    (self._store.add if outcome.ok else self._store.fail)(outcome.line)
+                    self._note(outcome)
+        stopped = self._decode.stop.is_set()
+        if summary.total is None and not stopped:
+            summary.total = summary.done
+        summary.stopped = summary.stopped or (stopped and summary.done != summary.total)
+
+    def _note(self, outcome: Outcome) -> None:
+        self.summary.usage.update(outcome.usage)
+        self._count()
+        self._show(self.summary.done, self.summary.total, self.summary.failed)
+        if self._manifest.due:
+            self._write_manifest("running")
+
+    def _count(self) -> None:
+        self.summary.done, self.summary.failures = self._store.position, self._store.failures
+        self.summary.needs_review = self._store.review
+        self.summary.elapsed_s = time.perf_counter() - self._began
+
+    def _write_manifest(self, state: str, reason: str = "") -> None:
+        self._manifest.write(self.summary.counts(), self.summary.usage, self.summary.elapsed_s, state, reason)
+
+
+def _those(source: Source, indices: Iterator[int]) -> Iterator[Record | BadRecord]:
+    """The records at these indices, both in order."""
+    wanted = next(indices, None)
+    for record in source:
+        if wanted is None:
+            return
+        if record.index == wanted:
+            yield record
+            wanted = next(indices, None)
+
+
+def _facts(job: Job, out: Path, terms: Mapping[str, Any], engine: Engine, job_file: Path | None) -> dict[str, Json]:
+    """What the manifest says that does not change."""
+    path = job.source.origin.path
+    prompt = {name: terms["job"][name] for name in ("style", "system", "prompt", "examples", "fields")}
+    return {
+        "input": {"path": None if path is None else str(path.resolve()), **terms["input"]},
+        "output": {"path": str(out), "lines": str(lines_path(out)), "errors": str(errors_path(out))},
+        "job_file": None
+        if job_file is None
+        else {"path": str(job_file), "sha256": digest(job_file.read_text(encoding="utf-8"))},
+        "schema_sha256": None if job.schema is None else digest(job.schema),
+        "prompt_sha256": digest(prompt),
+        "engine": {**terms["engine"], "model_name": engine.capabilities.model},
+        "versions": versions(),
+    }
+
+
+@contextmanager
+def ended(outcomes: Iterator[Outcome]) -> Iterator[Iterator[Outcome]]:
+    """Outcomes that are closed, and what makes them stopped, on the way out."""
+    try:
+        yield outcomes
+    finally:
+        if isinstance(outcomes, Generator):
+            outcomes.close()

@@ -10,13 +10,15 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from toolkit.contracts import BeamParams, Json
 from toolkit.errors import UsageError
+from toolkit.jobs.merge import Policy
+from toolkit.jobs.pointer import check_patterns
 from toolkit.jobs.template import EXTRA_NAMES, Template
 
 MAX_SPEC_BYTES = 1 << 20
@@ -45,6 +47,10 @@ class JobSpec(BaseModel):
 
     `style` chat sends system, examples and record as messages through the model's template; raw joins them as text.
     `schema` is a name in schemas/, a path, or the schema itself; `schema_field` names the record field that brings it instead.
+    Texts of more than `chunk_tokens` tokens are cut into pieces that overlap by `chunk_overlap`, and their values merged (jobs.merge).
+    `ground` says what becomes of a string that is not in the text: nothing but a null span, needs_review, or an error;
+    `ground_distance` is how unlike a span may be (edits a character), `ground_free` names places that need none. A confidence below
+    that of `review_below` sets needs_review. Places are JSON pointers with * for any name or index, or * alone.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -68,6 +74,13 @@ class JobSpec(BaseModel):
     diversity: float = Field(default=0.0, strict=True)
     n: int | None = Field(default=None, strict=True)
     max_tokens: int = Field(default=256, strict=True)
+    chunk_tokens: int | None = Field(default=None, strict=True, ge=8)  # a longer text is cut into pieces of so many tokens
+    chunk_overlap: int = Field(default=0, strict=True, ge=0)
+    merge: dict[str, Policy] = {}
+    ground: Literal["off", "report", "review", "error"] = "report"
+    ground_distance: float = Field(default=0.2, strict=True, ge=0, le=0.5)
+    ground_free: tuple[str, ...] = ()
+    review_below: dict[str, Annotated[float, Field(strict=True, ge=0, le=1)]] = {}
 
     @field_validator("schema_")
     @classmethod
@@ -87,8 +100,15 @@ class JobSpec(BaseModel):
         yield from (
             f"fields holds {name!r}, which a prompt always has: leave it out" for name in self.fields if name in EXTRA_NAMES
         )
+        if self.chunk_overlap >= (self.chunk_tokens or 1):
+            yield f"chunk_overlap = {self.chunk_overlap} is not allowed: less than chunk_tokens = {self.chunk_tokens}"
+        if self.merge and self.chunk_tokens is None:
+            yield "merge says how pieces of a text become one value: it needs chunk_tokens"
         checks: tuple[Callable[[], object], ...] = (
             lambda: self.beam,
+            lambda: check_patterns(self.merge, "merge"),
+            lambda: check_patterns(self.ground_free, "ground_free"),
+            lambda: check_patterns(self.review_below, "review_below"),
             lambda: Template(self.system, allowed=("schema",), what="system"),
             lambda: Template(self.prompt, allowed=(*EXTRA_NAMES, *self.fields), what="prompt"),
         )
