@@ -184,9 +184,14 @@ COMMANDS = {
     "server": ("bench", "server"),
     "serve": ("serve",),
     "demo": ("demo",),
+    "gate": ("gate", "--candidate", "embedded:ngram"),
     "run": ("run", "no-such-program"),
     "pull": ("model", "pull"),
     "show": ("model", "show"),
+    "review": ("review", "o"),
+    "stats": ("stats", "o"),
+    "infer": ("schema", "infer", "in.jsonl"),
+    "lint": ("schema", "lint", "thing"),
 }
 MAY_BE_EMPTY = {"--system"}  # no system message is the default
 

@@ -16,6 +16,7 @@ from typing import Any
 from toolkit.contracts import Engine
 from toolkit.engine.card import card
 from toolkit.errors import ToolkitError
+from toolkit.gate.canaries import LOCK, digest
 
 UNDER_TEST = ("drafter", "speculation", "kv_dtype", "graphs", "attention")
 MACHINE = ("cpu", "cores", "torch_threads", "accelerator", "python", "system", "versions")
@@ -90,5 +91,6 @@ def untold(found: Mapping[str, Any]) -> list[str]:
 
 
 def key(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> str:
-    """Hash of a pair, by which a PASS is kept and found again."""
-    return hashlib.sha256(json.dumps([baseline, candidate], sort_keys=True, default=str).encode()).hexdigest()
+    """Hash of a pair and of the canaries, by which a PASS is kept and found again."""
+    told = [baseline, candidate, digest(LOCK)]
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()

@@ -18,6 +18,7 @@ from toolkit.gate.arm import Arm, Memory, SilentError
 from toolkit.gate.canary_runs import run_canaries
 from toolkit.gate.greedy import compare_greedy
 from toolkit.gate.identity import differences, identity, key, untold
+from toolkit.gate.latency import latency
 from toolkit.gate.report import Findings, Report
 from toolkit.gate.sampled import compare_sampled
 
@@ -47,6 +48,8 @@ def run_gate(
             parts |= _parts(*arms, findings, tier, seed, who["candidate"]["drafter"], say)
     except SilentError as error:
         findings.blocks.append(str(error))
+    if findings.verdict != "PASS":
+        parts.pop("latency", None)  # no speed without a PASS
     return Report(
         verdict=findings.verdict, reasons=findings.reasons, tier=tier, seed=seed, not_checkable=tuple(findings.not_checkable),
         seconds=time.perf_counter() - began, **parts,
@@ -69,4 +72,5 @@ def _parts(
         "canaries": tuple(canaries),
         "equivalence": {"greedy": greedy, "sampled": sampled},
         "accounting": account(baseline, candidate, findings, drafter),
+        "latency": latency(baseline, candidate),
     }

@@ -20,7 +20,7 @@ from toolkit.engine.admission import prompt_ids
 from toolkit.errors import ToolkitError
 from toolkit.gate.arm import Answer, Arm
 from toolkit.gate.corpus import texts
-from toolkit.gate.frequencies import Comparison, Heap, Text, compare
+from toolkit.gate.frequencies import ALARM, Comparison, Heap, Text, compare
 from toolkit.gate.report import Findings
 
 DRAWLESS = ("ngram",)  # drafters whose every guess is certain
@@ -64,7 +64,11 @@ def compare_sampled(baseline: Arm, candidate: Arm, findings: Findings, *, tier: 
     rows = []
     for place, setting in enumerate(settings(baseline.engine, seed)):
         rows.append(_row(setting, baseline, candidate, count, (seed * 10 + place) * 1_000_000, findings))
-    return {"settings": [row for row in rows if row], "seeded": _seeded(baseline, candidate, tier, seed, findings)}
+    return {
+        "alarm": ALARM,
+        "settings": [row for row in rows if row],
+        "seeded": _seeded(baseline, candidate, tier, seed, findings),
+    }
 
 
 def _row(setting: Setting, baseline: Arm, candidate: Arm, count: int, seeds: int, findings: Findings) -> dict[str, Any] | None:

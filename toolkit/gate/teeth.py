@@ -19,7 +19,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from toolkit.draft.model import ModelSource
+from toolkit.draft.cache import DraftCache
+from toolkit.draft.model import KV_TOKENS, ModelSource
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.gate.arm import Memory
 from toolkit.gate.faults import FAULTS
@@ -31,7 +32,7 @@ TREE = {"tokens": 3, "nodes": 6, "width": 2, "floor": 0.0}
 ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # drafter, its options
     "ngram": ("ngram", {"tokens": 4, "nodes": 8, "width": 3, "floor": 0.02, "min_match": 1}),
     "model": ("model", TREE),
-    "drawn": ("model", {**TREE, "draw": True, "model": "tiny"}),  # the target itself, made uncertain: see open_arm
+    "drawn": ("model", {**TREE, "draw": True}),  # see open_arm
 }
 FLAT = 1.5  # sharpness of the logits that the arm "drawn" draws from; the target's is 3
 SEEDS = 3
@@ -68,7 +69,8 @@ def open_arm(arm: str) -> EmbeddedEngine:
     engine = EmbeddedEngine("tiny", format="float32", drafter=drafter, draft=options)
     source = engine.parts[1]
     if options.get("draw") and isinstance(source, ModelSource):
-        source.cache.decoder = tiny_model(sharpness=FLAT)  # what is drawn is often accepted and often refused
+        # the target itself, less sure: what it draws is often accepted and often refused
+        source.cache = DraftCache(tiny_model(sharpness=FLAT), source.cache.vocab_size, KV_TOKENS)
     return engine
 
 
