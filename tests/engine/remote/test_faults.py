@@ -72,6 +72,37 @@ def test_a_text_is_repeated_while_nothing_of_it_was_told(stub: Stub, engine: SGL
     assert engine.complete("Once", max_tokens=5).text == sound.text
 
 
+@pytest.mark.parametrize("request_", [beams(1)[0], Request(prompt="Say", id="0")], ids=["beam", "text"])
+def test_what_a_full_queue_turned_away_is_sent_again(stub: Stub, engine: SGLangEngine, request_: Request) -> None:
+    """SGLang says so in a reply that looks like any other."""
+    sound = list(engine.generate([request_]))[-1]
+    stub.faults += [turned_away(503), turned_away(503)]
+    again = list(engine.generate([request_]))[-1]
+    assert isinstance(sound, Done) and isinstance(again, Done)
+    assert outcome(again) == outcome(sound)
+    stub.faults += [turned_away(400)]
+    assert "gave the request up" in error_of(engine, request_).message
+
+
+def outcome(done: Done) -> object:
+    return done.result.text if isinstance(done.result, Completion) else done.result.value
+
+
+def turned_away(code: int) -> Fault:
+    def fault(handler: Any, body: Any) -> bool:
+        reason = {"type": "abort", "message": "The request queue is full.", "status_code": code}
+        line = {"text": "", "output_ids": [], "meta_info": {"id": "x", "completion_tokens": 0, "finish_reason": reason}}
+        if not body.get("stream"):
+            lines = body["input_ids"]
+            handler.reply(200, line if isinstance(lines[0], int) else [line] * len(lines))
+            return True
+        data = b"data: " + json.dumps(line).encode() + b"\n\ndata: [DONE]\n\n"
+        handler.reply(200, data)
+        return True
+
+    return fault
+
+
 def test_a_stream_that_breaks_off_after_its_first_event_is_an_error(stub: Stub, engine: SGLangEngine) -> None:
     def broken(handler: Any, _: Any) -> bool:
         handler.send_response(200)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
 import pytest
 
 from tests.engine.remote.stub_server import Stub
@@ -98,6 +99,25 @@ def test_lines_asked_about_alone_give_what_they_give_together(stub: Stub, engine
             mine, its = (each.beam("Say: ", grammar=grammar, width=width, max_tokens=40) for each in (engine, alone))
             assert outcome(its) == outcome(mine)
             assert its.usage.requests > mine.usage.requests and its.usage.tokens_sent == mine.usage.tokens_sent
+
+
+def test_a_step_is_cut_into_requests_that_fit_into_the_queue_of_the_server(stub: Stub, engine: SGLangEngine) -> None:
+    """A batch that is larger than the queue is refused however often it is sent."""
+    beginning = "The same instructions and examples for every record. " * 2
+    requests = [Request(prompt=f"{beginning}{i}: ", id=str(i), grammar=LETTERS, beam=Params(width=3)) for i in range(4)]
+    whole = {event.request_id: event.result for event in engine.generate(requests) if isinstance(event, Done)}
+    lines = [[97, 98 + i] for i in range(8)]
+    scores = engine.score("x", lines)
+    stub.info["max_queued_requests"] = 2
+    stub.bodies.clear()
+    with SGLangEngine(stub.url, tokenizer=stub.tokenizer) as narrow:
+        cut = {event.request_id: event.result for event in narrow.generate(requests) if isinstance(event, Done)}
+        assert np.allclose(narrow.score("x", lines), scores, atol=1e-5)
+    batches = [body["input_ids"] for body in stub.bodies if "input_ids" in body and not isinstance(body["input_ids"][0], int)]
+    assert max(map(len, batches)) == 2
+    assert cut.keys() == whole.keys()
+    for name, one in cut.items():
+        assert isinstance(one, BeamResult) and outcome(one) == outcome(whole[name])  # type: ignore[arg-type]
 
 
 def test_forced_tokens_are_scored_by_the_request_of_their_step(stub: Stub, engine: SGLangEngine) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from tests.engine.remote.stub_server import Stub, status
@@ -11,6 +13,7 @@ from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.engine.remote.engine import SGLangEngine
 from toolkit.engine.remote.relax import constraint, relaxed
 from toolkit.errors import ContextError, NoValidError, SchemaError, UnsupportedError, UsageError
+from toolkit.results import token_events
 
 
 def outcome(done: Completion) -> tuple[object, ...]:
@@ -40,7 +43,11 @@ def test_greedy_text_is_that_of_the_embedded_engine(
     assert outcome(its) == outcome(mine)
     deltas = [event for event in there if isinstance(event, Delta)]
     assert "".join(delta.text for delta in deltas) == its.text
-    assert [i for delta in deltas for i in delta.token_ids] == list(its.token_ids[: sum(len(d.token_ids) for d in deltas)])
+    assert [i for delta in deltas for i in delta.token_ids] == list(its.token_ids)
+    assert all("".join(delta.texts) == delta.text and len(delta.texts) == len(delta.token_ids) for delta in deltas)
+    assert [d.usage.output_tokens for d in deltas if d.usage] == list(itertools.accumulate(len(d.token_ids) for d in deltas))
+    split = [event for event in token_events(there) if isinstance(event, Delta)]
+    assert [(d.text, d.token_ids) for d in split] == [(d.text, d.token_ids) for d in token_events(here) if isinstance(d, Delta)]
     for mine_one, its_one in zip(mine.logprobs, its.logprobs, strict=True):
         assert its_one.token_id == mine_one.token_id
         assert its_one.logprob == pytest.approx(mine_one.logprob, abs=1e-4)

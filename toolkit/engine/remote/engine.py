@@ -108,7 +108,10 @@ class SGLangEngine(Front):
 
     def _lane(self, server: Server) -> _Lane:
         alone = any(each.router for each in self._opened.facts)
-        rounds = Rounds(self._fleet, server, vocab_size=self.tokenizer.vocab_size, context=self._limits.context, alone=alone)
+        rounds = Rounds(
+            self._fleet, server, vocab_size=self.tokenizer.vocab_size, context=self._limits.context,
+            at_once=self._opened.at_once, alone=alone,
+        )  # fmt: skip
         return _Lane(server, rounds, Worker(rounds))
 
     @property
@@ -153,8 +156,10 @@ class SGLangEngine(Front):
                 hint="shorten the prompt or the continuations",
             )
         found: list[list[float]] = []
-        for part in (lines[:1], lines[1:]):  # the first one leaves the prompt in the server's cache for the others
-            found += self._scored(ids, part)
+        at_once = self._opened.at_once
+        found += self._scored(ids, lines[:1])  # leaves the prompt in the server's cache for the others
+        for start in range(1, len(lines), at_once):
+            found += self._scored(ids, lines[start : start + at_once])
         rest = iter(found)
         return [next(rest) if len(tokens) else [] for tokens in continuations]
 

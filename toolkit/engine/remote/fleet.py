@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from toolkit.contracts import Json
 from toolkit.engine.remote.connection import Connection, FailedRequestError
+from toolkit.engine.remote.reply import refuse_aborted
 from toolkit.errors import EngineError, ToolkitError
 
 _FIRST_S, _LONGEST_S = 0.1, 2.0  # back-off of a server that is down: doubled from the first to the longest
@@ -109,6 +110,7 @@ class Fleet:
             try:
                 with self._loaded(server, lines):
                     reply = server.connection.post(GENERATE, body)
+                    refuse_aborted(reply)
                 server.wait_s = _FIRST_S
             except FailedRequestError as error:
                 self._failed(server, error, tries)
@@ -127,6 +129,7 @@ class Fleet:
             try:
                 with self._loaded(server, lines):
                     for event in server.connection.stream(GENERATE, body):
+                        refuse_aborted(event)
                         begun = True
                         yield event
             except FailedRequestError as error:

@@ -55,6 +55,11 @@ class Opened:
             drafters=(first.speculative.lower() or "none",),
         )
 
+    @property
+    def at_once(self) -> int:
+        """Lines that one request may have: a batch that does not fit into a server's queue is refused however often it comes."""
+        return min((each.queue for each in self.facts if each.queue), default=LINES)
+
     def same(self, connection: Connection) -> None:
         """Raise unless the server is still the one that the engine was opened on."""
         self.identity.check(identify(connection, self.tokenizer), connection.url)

@@ -40,6 +40,7 @@ class Facts:
     tokenizer: str
     weights: str
     context: int
+    queue: int  # lines that may wait in it, those of one request among them (max_queued_requests); 0 = any number
     grammar_backend: str
     sampling_backend: str
     speculative: str
@@ -87,6 +88,7 @@ def read_facts(connection: Connection) -> Facts:
         tokenizer=_text(model, "tokenizer_path") or _text(server, "tokenizer_path"),
         weights=_text(model, "weight_version"),
         context=_context(server),
+        queue=_queue(server),
         grammar_backend=_text(server, "grammar_backend"),
         sampling_backend=_text(server, "sampling_backend"),
         speculative=UNKNOWN if is_router(server) else _text(server, "speculative_algorithm"),
@@ -194,6 +196,15 @@ def _context(server: Mapping[str, Json]) -> int:
     if not is_router(server):
         raise bad("max_req_input_len in /server_info", server.get("max_req_input_len"))
     return 0
+
+
+def _queue(server: Mapping[str, Json]) -> int:
+    value = server.get("max_queued_requests")
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise bad("max_queued_requests in /server_info", value)
+    return max(value, 1)  # at 0 a line is taken only when nothing waits: one at a time
 
 
 def is_router(server: Mapping[str, Json]) -> bool:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from toolkit.contracts import Json
-from toolkit.engine.remote.connection import FailedRequestError
+from toolkit.engine.remote.connection import BUSY, FailedRequestError
 from toolkit.errors import EngineError
 
 SLACK = 1e-3  # how far above 0 a log-probability may be by rounding
@@ -24,7 +24,7 @@ def bad(what: str, value: object) -> EngineError:
 
 
 def batch(reply: Json, count: int) -> list[Mapping[str, Json]]:
-    """The replies to a request of `count` lines, each with its meta_info; an aborted line is an error."""
+    """The replies to a request of `count` lines, each with its meta_info. Errors: those of `checked`."""
     if not isinstance(reply, list) or len(reply) != count:
         raise bad(f"the list of {count} replies", type(reply).__name__ if not isinstance(reply, list) else len(reply))
     return [checked(each) for each in reply]
@@ -32,14 +32,23 @@ def batch(reply: Json, count: int) -> list[Mapping[str, Json]]:
 
 def checked(reply: Json) -> Mapping[str, Json]:
     """One reply: an object with `meta_info`. FailedRequestError where the server gave the line up."""
+    refuse_aborted(reply)
     meta = reply.get("meta_info") if isinstance(reply, dict) else None
     if not isinstance(meta, dict):
         raise bad("meta_info", meta)
-    reason = meta.get("finish_reason")
-    if isinstance(reason, dict) and reason.get("type") == "abort":
-        raise FailedRequestError(f"the server gave the request up: {str(reason.get('message'))[:300]}")
     assert isinstance(reply, dict)
     return reply
+
+
+def refuse_aborted(reply: Json) -> None:
+    """FailedRequestError where the server gave a line of a reply up, as it does when its queue is full: then it may be sent again."""
+    for line in reply if isinstance(reply, list) else [reply]:
+        meta = line.get("meta_info") if isinstance(line, dict) else None
+        reason = meta.get("finish_reason") if isinstance(meta, dict) else None
+        if isinstance(reason, dict) and reason.get("type") == "abort":
+            busy = reason.get("status_code") in BUSY
+            said = str(reason.get("message"))[:300]
+            raise FailedRequestError(f"the server gave the request up: {said}", repeat=busy, busy=busy)
 
 
 def count_of(meta: Mapping[str, Json], name: str, most: int) -> int:

@@ -78,14 +78,17 @@ class Rounds:
     """Runs jobs to their end, one `step` at a time. Not thread-safe: a lane's worker owns it."""
 
     def __init__(
-        self, fleet: Fleet, prefer: Server, *, vocab_size: int, context: int, lines: int = LINES, alone: bool = False
-    ) -> None:
-        """`alone` asks about every line by a request of its own, all of a step at once: SGLang's router wants that."""
+        self, fleet: Fleet, prefer: Server, *, vocab_size: int, context: int, lines: int = LINES, at_once: int = LINES,
+        alone: bool = False,
+    ) -> None:  # fmt: skip
+        """`at_once` lines fit into one request; `alone` asks about every line by a request of its own, all of a step at once:
+        SGLang's router wants that."""
         self.pool = BlockPool(lines)
         self.waiting: deque[Job] = deque()
         self.running: list[_Running] = []
         self.costs: dict[Job, Cost] = {}
         self.clock = Clock()
+        self._at_once = at_once
         self._alone = ThreadPoolExecutor(ALONE, thread_name_prefix="toolkit-line") if alone else None
         self._waited = 0.0  # for servers, in the round at hand
         self._fleet, self._prefer = fleet, prefer
@@ -183,12 +186,14 @@ class Rounds:
         return answers
 
     def _post(self, owners: list[_Running], questions: list[rows.Question]) -> list[rows.Answer]:
-        """One request (or one a line); its costs go to the owners of its lines."""
+        """One request (or as many as the server's queue demands, or one a line); its costs go to the owners of its lines."""
         if self._alone is None:
-            reply, requests = self._send(rows.body(questions), len(questions))
-            found = batch(reply, len(questions))
-            for each in dict.fromkeys(owners):
-                each.cost.requests += requests
+            found = []
+            for part in self._parts(len(questions)):
+                reply, requests = self._send(rows.body(questions[part]), len(questions[part]))
+                found += batch(reply, len(questions[part]))
+                for each in dict.fromkeys(owners[part]):
+                    each.cost.requests += requests
         else:
             began = time.perf_counter()
             replies = list(self._alone.map(lambda question: self._fleet.post(rows.single(question), lines=1), questions))
@@ -220,12 +225,16 @@ class Rounds:
             return
         shared = [_common([each.job.prompt for each in found]) for found in cold.values()]
         owners = [found[0] for found in cold.values()]
-        body: dict[str, Json] = {"input_ids": shared, "sampling_params": rows.WARM}
-        reply, requests = self._send(body, len(shared))
-        for each, ids, one in zip(owners, shared, batch(reply, len(shared)), strict=True):
-            each.cost.requests += requests
-            each.cost.sent += len(ids)
-            each.cost.cached += costs(one, len(ids))
+        for part in self._parts(len(shared)):
+            body: dict[str, Json] = {"input_ids": shared[part], "sampling_params": rows.WARM}
+            reply, requests = self._send(body, len(shared[part]))
+            for each, ids, one in zip(owners[part], shared[part], batch(reply, len(shared[part])), strict=True):
+                each.cost.requests += requests
+                each.cost.sent += len(ids)
+                each.cost.cached += costs(one, len(ids))
+
+    def _parts(self, lines: int) -> list[slice]:
+        return [slice(start, start + self._at_once) for start in range(0, lines, self._at_once)]
 
     def _send(self, body: dict[str, Json], lines: int) -> tuple[Json, int]:
         began = time.perf_counter()

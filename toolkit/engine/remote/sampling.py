@@ -70,6 +70,12 @@ def _refusals(request: Request, facts: Facts) -> Iterator[tuple[str, str, str]]:
     filters = (params.top_k > 0, params.top_p < 1.0, params.min_p > 0)
     if params.temperature > 0 and all(filters) and facts.sampling_backend not in JOINT:
         yield "top_k, top_p and min_p together", "each would see what the one before left", "leave one of them out"
+    if facts.queue and params.n > facts.queue:
+        yield (
+            f"n = {params.n}",
+            f"its queue takes {facts.queue} (--max-queued-requests)",
+            f"n up to {facts.queue}, more requests",
+        )
     if facts.watermark:
         yield "text", "it writes a watermark into all of it", "start it without --watermark-default-enabled"
     if request.trace:

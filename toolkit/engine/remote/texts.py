@@ -3,7 +3,7 @@
 In: a job (request, prompt ids).   Out: deltas as they come, one Completion a sample.
 The text is made here out of token ids, by the same code as in the embedded engine: stop strings, whole characters and held-back
 text are the same for every way in which a server cuts its stream. Log-probabilities are asked for afterwards, as those of
-input tokens: raw, whatever the sampling did. With a grammar the validator has the last word.
+input tokens: raw, whatever the sampling did; so they stand in the result, not in the deltas. With a grammar the validator has the last word.
 Knows nothing about: threads, other requests, which server answers.
 Invariants: a sample's ids only ever grow; a stream that ends before every sample has is an error; a request is repeated only
 while nothing of it was told.
@@ -38,6 +38,7 @@ class Sample:
     index: int
     stream: TextStream
     ids: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)  # what each of `ids` made safe to show
     told: int = 0
     reason: FinishReason | None = None
     matched: str | int | None = None
@@ -47,17 +48,18 @@ class Sample:
     def ended(self) -> bool:
         return self.reason is not None
 
-    def take(self, event: Mapping[str, Json]) -> str:
-        """The text that became safe to show with one event of the server."""
+    def take(self, event: Mapping[str, Json]) -> None:
+        """Commit the tokens that are new in one event of the server."""
         new = self._new_ids(event)
         self.meta = event["meta_info"]
-        text = "".join(self._commit(token) for token in new if self.stream.matched is None)
+        for token in new:
+            if self.stream.matched is None:
+                self._commit(token)
         finish = self.meta.get("finish_reason")
         if self.stream.matched is not None:
             self.reason, self.matched = "stop", self.stream.matched
         elif finish is not None:
             self.reason, self.matched = _ending(finish)
-        return text + self.stream.flush() if self.ended else text
 
     def _new_ids(self, event: Mapping[str, Json]) -> list[int]:
         """Ids that are new: a server sends all of a sample's every time, or (incremental) the new ones."""
@@ -69,10 +71,10 @@ class Sample:
             return given
         raise bad(f"output_ids of {total} tokens after {len(self.ids)}", given[:8])
 
-    def _commit(self, token: int) -> str:
-        self.ids.append(token)
+    def _commit(self, token: int) -> None:
         ends = self.job.request.sampling.stop_ids + self.job.tokenizer.eos_ids
-        return "" if token in ends else self.stream.feed(token)
+        self.ids.append(token)
+        self.texts.append("" if token in ends else self.stream.feed(token))
 
 
 @dataclass(slots=True)
@@ -106,16 +108,16 @@ class Text:
             if not self.job.cancelled:
                 raise FailedRequestError("the server ended the stream before every sample had ended")
             sample.reason = "cancelled"
-            self._finish(sample, sample.stream.flush())
+            self._finish(sample)
 
     def _tell(self, sample: Sample, event: Mapping[str, Json]) -> None:
-        text = sample.take(event)
+        sample.take(event)
         if sample.ids:
             self.job.note_token()
         if sample.ended:
-            self._finish(sample, text)
-        elif text:
-            self._delta(sample, text)
+            self._finish(sample)
+        else:
+            self._delta(sample)
 
     def _events(self) -> Generator[Mapping[str, Json], None, None]:
         """Checked events; a schema that the server refuses is asked for again without what it complains about."""
@@ -156,14 +158,19 @@ class Text:
         self.sent += sent
         self.computed += sent - cached
 
-    def _delta(self, sample: Sample, text: str) -> None:
-        self.job.tell(Delta(self.job.id, sample.index, text, tuple(sample.ids[sample.told :])))
-        sample.told = len(sample.ids)
-        self.job.flush()
+    def _delta(self, sample: Sample, rest: str = "") -> None:
+        """What is new, if anything is. `rest` was held back until the end: it comes with the last token, or alone."""
+        ids, texts = tuple(sample.ids[sample.told :]), sample.texts[sample.told :]
+        if texts:
+            texts[-1] += rest
+        if texts or rest:
+            text = "".join(texts) or rest
+            self.job.tell(Delta(self.job.id, sample.index, text, ids, texts=tuple(texts), usage=self._usage(sample)))
+            sample.told = len(sample.ids)
+            self.job.flush()
 
-    def _finish(self, sample: Sample, text: str) -> None:
-        if text:
-            self._delta(sample, text)
+    def _finish(self, sample: Sample) -> None:
+        self._delta(sample, sample.stream.flush())
         partial = self._checked(sample)
         job, count = self.job, len(sample.ids)
         done = Completion(
