@@ -92,19 +92,19 @@ def _fixed(schema: dict[str, Any]) -> bool:
 def _strings(path: str, schema: dict[str, Any]) -> Iterator[Finding]:
     if "string" in types_of(schema) and isinstance(schema.get("maxLength", LONG), int | float):
         asked = {"type": "string", "minLength": LONG, **{key: schema[key] for key in _STRING if key in schema}}
-        if schema.get("maxLength", LONG) >= LONG and _has_a_text(asked):
+        if schema.get("maxLength", LONG) >= LONG and _may_be_long(asked):
             keyword = next((key for key in ("pattern", "format") if key in schema), "maxLength")
             yield Finding(
                 "warning", path, keyword, "a string without an end: a weak model runs on to max_tokens", "set maxLength"
             )
 
 
-def _has_a_text(schema: Json) -> bool:
-    """Does the grammar engine find any text for it?"""
+def _may_be_long(schema: Json) -> bool:
+    """Is there, or may there be, a text for it? The grammar engine says where there is none, or that it cannot tell."""
     try:
         compile_grammar(Grammar("json_schema", json_text(schema)), ByteTokenizer())
-    except SchemaError:
-        return False
+    except SchemaError as error:
+        return "Unsatisfiable" not in error.message
     return True
 
 
