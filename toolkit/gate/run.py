@@ -1,6 +1,6 @@
 """Run: the whole gate over a pair of open engines.
 
-    identity -> canaries -> greedy equality -> sampled frequencies -> books -> verdict
+    identity -> canaries -> greedy equality -> ends in drafts -> sampled frequencies -> books -> verdict
 
 In: two engines that are open (and stay so), the tier.   Out: a Report.
 Knows nothing about: how a part checks, commands.
@@ -16,6 +16,7 @@ from toolkit.contracts import Engine, require
 from toolkit.gate.accounting import account, counters
 from toolkit.gate.arm import Arm, Memory, SilentError
 from toolkit.gate.canary_runs import run_canaries
+from toolkit.gate.ends import check_ends
 from toolkit.gate.greedy import compare_greedy
 from toolkit.gate.identity import differences, identity, key, untold
 from toolkit.gate.latency import latency
@@ -27,11 +28,12 @@ Tier = Literal["quick", "full"]
 
 def run_gate(
     baseline: Engine, candidate: Engine, *, tier: Tier = "quick", seed: int = 0, tell: Callable[[str], None] | None = None,
-    memory: Memory | None = None,
+    memory: Memory | None = None, is_hasty: bool = False,
 ) -> Report:  # fmt: skip
     """Does the candidate give what the baseline gives? `tell` hears one line a part; a fault of an engine is a verdict, never raised.
 
     `memory`: a dict that is given to several runs with one and the same baseline keeps that one's answers, which are asked for once.
+    `is_hasty`: the first part that finds a fault is the last one; for those who ask whether there is one, not for all of them.
     """
     require(tier in ("quick", "full"), "tier", tier, "quick or full")
     require(isinstance(seed, int) and seed >= 0, "seed", seed, "an integer >= 0")
@@ -45,7 +47,7 @@ def run_gate(
         parts["identity"] = who | {"hash": key(*who.values()), "untold": {name: untold(each) for name, each in who.items()}}
         if not findings.blocks:
             arms = Arm("baseline", baseline, memory=memory), Arm("candidate", candidate)
-            parts |= _parts(*arms, findings, tier, seed, who["candidate"]["drafter"], say)
+            parts |= _parts(*arms, findings, tier, seed, who["candidate"]["drafter"], say, is_hasty)
     except SilentError as error:
         findings.blocks.append(str(error))
     if findings.verdict != "PASS":
@@ -57,20 +59,23 @@ def run_gate(
 
 
 def _parts(
-    baseline: Arm, candidate: Arm, findings: Findings, tier: Tier, seed: int, drafter: str, say: Callable[[str], None]
+    baseline: Arm, candidate: Arm, findings: Findings, tier: Tier, seed: int, drafter: str, say: Callable[[str], None],
+    is_hasty: bool,
 ) -> dict[str, Any]:  # fmt: skip
     for arm in (baseline, candidate):
         arm.counters = counters(arm.engine) if arm.memory is None else {}
-    say("canaries")
-    canaries = run_canaries(baseline, candidate, findings, tier=tier)
-    say("greedy texts")
-    greedy = compare_greedy(baseline, candidate, findings, tier=tier, seed=seed)
-    say("sampled texts")
-    sampled = compare_sampled(baseline, candidate, findings, tier=tier, seed=seed)
-    say("books")
-    return {
-        "canaries": tuple(canaries),
-        "equivalence": {"greedy": greedy, "sampled": sampled},
-        "accounting": account(baseline, candidate, findings, drafter),
-        "latency": latency(baseline, candidate),
+    both, how = (baseline, candidate, findings), {"tier": tier, "seed": seed}
+    found: dict[str, Any] = {"equivalence": {}}
+    steps: dict[str, Callable[[], dict[str, Any]]] = {
+        "canaries": lambda: {"canaries": tuple(run_canaries(*both, tier=tier))},
+        "greedy texts": lambda: {"equivalence": {"greedy": compare_greedy(*both, **how)}},
+        "ends": lambda: {"equivalence": {**found["equivalence"], "ends": check_ends(*both, **how)}},
+        "sampled texts": lambda: {"equivalence": {**found["equivalence"], "sampled": compare_sampled(*both, **how)}},
+        "books": lambda: {"accounting": account(*both, drafter), "latency": latency(baseline, candidate)},
     }
+    for name, step in steps.items():
+        say(name)
+        found |= step()
+        if is_hasty and findings.holds:
+            break
+    return found

@@ -39,13 +39,15 @@ SEEDS = 3
 COLUMNS = ("fault", "arm", "caught by", "verdict", "seconds")
 
 
-def run(faults: Iterable[str] | None = None, *, seeds: int = SEEDS, console: Console | None = None) -> dict[str, Any]:
+def run(
+    faults: Iterable[str] | None = None, *, seeds: int = SEEDS, is_hasty: bool = False, console: Console | None = None
+) -> dict[str, Any]:
     """Run the gate over every fault, and `seeds` times over every arm without one."""
     console = console or Console(stderr=True)
     began = time.perf_counter()
     memory: Memory = {}
     with EmbeddedEngine("tiny", format="float32") as baseline:
-        rows = [_row(baseline, name, memory, console) for name in (FAULTS if faults is None else faults)]
+        rows = [_row(baseline, name, memory, console, is_hasty) for name in (FAULTS if faults is None else faults)]
         intact = [_intact(baseline, arm, seed, memory, console) for arm in ARMS for seed in range(seeds)]
     reasons = [f"the fault {row['fault']} was not held: {row['verdict']}" for row in rows if row["verdict"] != "HOLD"]
     reasons += [f"the intact arm {each['arm']} did not pass with seed {each['seed']}: {each['why']}" for each in intact if each["verdict"] != "PASS"]  # fmt: skip
@@ -74,10 +76,10 @@ def open_arm(arm: str) -> EmbeddedEngine:
     return engine
 
 
-def _row(baseline: EmbeddedEngine, fault: str, memory: Memory, console: Console) -> dict[str, Any]:
+def _row(baseline: EmbeddedEngine, fault: str, memory: Memory, console: Console, is_hasty: bool) -> dict[str, Any]:
     with open_arm(arm_of(fault)) as engine:
         FAULTS.load(fault)(engine)
-        report = run_gate(baseline, engine, memory=memory)
+        report = run_gate(baseline, engine, memory=memory, is_hasty=is_hasty)
     row = {"fault": fault, "arm": arm_of(fault), "verdict": report.verdict, "caught_by": caught_by(report), "why": _why(report), "seconds": report.seconds}  # fmt: skip
     console.print(f"{fault}: {report.verdict}, {row['why']}", highlight=False)
     return row
