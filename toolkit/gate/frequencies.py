@@ -9,7 +9,7 @@ In: texts of both sides, all answers to one request.   Out: the smallest correct
 Knows nothing about: engines.
 Invariants: texts are independent draws; values seen too rarely on both sides together to be refused at all are not tested, which both
 sides together decide, so that the rate stands. `Power` is what the test can see: shifts that it misses are not excluded.
-Source: Fisher (1922); the power is the normal approximation for two shares.
+Source: Fisher (1922); power: normal approximation for two shares, corrected for the exact test (Casagrande, Pike, Smith 1978).
 """
 
 from __future__ import annotations
@@ -120,16 +120,18 @@ def shift(texts: int, tests: int, share: float) -> float | None:
     """The smallest change of a value's share that is found in nine of ten comparisons; None where none is."""
     if not texts or not tests:
         return None
-    normal = NormalDist()
-    z = normal.inv_cdf(1 - ALARM / (2 * tests)) + normal.inv_cdf(_POWER)
-    return next(
-        (d / 1000 for d in range(1, 1000) if share + d / 1000 <= 1 and d / 1000 >= z * _error(texts, share, d / 1000)), None
-    )
+    changes = (each / 1000 for each in range(1, 1000) if share + each / 1000 <= 1)
+    return next((change for change in changes if _needed(share, change, tests) <= texts), None)
 
 
-def _error(texts: int, share: float, change: float) -> float:
-    other = min(1.0, share + change)
-    return math.sqrt((share * (1 - share) + other * (1 - other)) / texts)
+def _needed(share: float, change: float, tests: int) -> float:
+    """Texts on each side that it takes to find the change."""
+    normal, other = NormalDist(), share + change
+    middle = (share + other) / 2
+    z = normal.inv_cdf(1 - ALARM / (2 * tests)) * math.sqrt(2 * middle * (1 - middle))
+    z += normal.inv_cdf(_POWER) * math.sqrt(share * (1 - share) + other * (1 - other))
+    count = (z / change) ** 2
+    return count / 4 * (1 + math.sqrt(1 + 4 / (count * change))) ** 2  # an exact test refuses less than the normal one
 
 
 def _log_choose(n: int, k: int) -> float:

@@ -22,7 +22,7 @@ h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}table{border-collapse:co
 td,th{text-align:left;vertical-align:top;padding:.3rem .6rem;border-bottom:1px solid #ddd;overflow-wrap:anywhere}
 .mark{display:inline-block;padding:.1rem .7rem;border-radius:.3rem;color:#fff;font-weight:600}
 .fail{color:#b42318;font-weight:600}.pass{color:#1a7f37}figure{margin:1rem 0}figcaption{font-size:.85rem;color:#555}
-svg{max-width:100%;height:auto}.why{color:#555}
+td:first-child,th,td.pass,td.weak,td.fail,td.not{white-space:nowrap}svg{max-width:100%;height:auto}
 """
 
 
