@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,14 @@ from toolkit.draft.card import Card, read_card
 from toolkit.draft.contract import Budget, Commit, Target
 from toolkit.draft.medusa import MedusaSource
 from toolkit.draft.mtp import MtpSource
+from toolkit.errors import UsageError
 from toolkit.model.tiny import tiny_model
 from toolkit.text.tokenizer import ByteTokenizer
 from toolkit.train.batches import summary
 from toolkit.train.data import Recipe, fill
 from toolkit.train.medusa import MedusaPlan, train_medusa_on
 from toolkit.train.mtp import MtpPlan, train_mtp_on
+from toolkit.train.start import started_head
 
 BASE = "0" * 64
 
@@ -64,6 +67,19 @@ def test_a_trained_folder_has_a_card_and_drafts_for_its_base(kind: str, data: Pa
     drafter.observe(Commit((1, 2, 3), torch.randn(2, 32), 0))
     assert len(drafter.propose(Budget(4, 2, SamplingParams()))) == 4
     drafter.close()
+
+
+def test_a_trained_head_is_gone_on_from_over_another_vocabulary(data: Path, tmp_path: Path) -> None:
+    first = mtp(data, tmp_path / "first")
+    plan = MtpPlan(vocab=150, size=1024, warmup=5, epochs=1)
+    about = summary(data, BASE)
+    told: list[str] = []
+    second = train_mtp_on(tiny_model(), "tiny", about, data, tmp_path / "second", plan, told.append, tmp_path / "first")
+    assert second.training["start"] == sha256((tmp_path / "first/head.safetensors").read_bytes()).hexdigest()
+    assert first.training["start"] == ""
+    assert second.acceptance["chain_before"][0] == pytest.approx(first.acceptance["chain"][0], abs=0.02)
+    with pytest.raises(UsageError, match="not an mtp head for"):
+        started_head(tmp_path / "first", tiny_model(), "1" * 64, torch.arange(9))
 
 
 @pytest.mark.parametrize("kind", KINDS)

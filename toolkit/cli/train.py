@@ -68,17 +68,22 @@ def data(base: str, out: Path, tokens: int, lanes: int, seed: int, threads: int 
 @click.option("--minutes", type=float, help="Of wall time, all runs together.  [default: 42]")
 @click.option("--epochs", type=int, help="Times over the data at most.  [default: 4]")
 @click.option("--steps", type=int, help="How deep the head is unrolled in training.  [default: 3]")
-@click.option("--vocab", type=int, help="Tokens that the head can guess, the most frequent ones.  [default: 8192]")
+@click.option("--vocab", type=int, help="Tokens that the head can guess, the most frequent ones.  [default: 16384]")
+@click.option(
+    "--start", type=place(exists=True, files=False), help="A trained head to go on from.  [default: the base's last layer]"
+)
 @seed_option
 @threads_option
 @json_option
-def mtp(base: str, data: Path, out: Path, threads: int | None, as_json: bool, **given: Any) -> None:
+def mtp(
+    base: str, data: Path, out: Path, start: Path | None, threads: int | None, as_json: bool, **given: Any
+) -> None:  # fmt: skip
     """Train a multi-token-prediction module: one layer that reads the base's hidden rows and, deeper, its own."""
     from toolkit.train.mtp import MtpPlan, train_mtp
 
     _set_threads(threads)
     plan = MtpPlan(**{name: value for name, value in given.items() if value is not None})
-    _print(train_mtp(base, data, out, plan, _say), out, as_json)
+    _print(train_mtp(base, data, out, plan, _say, start), out, as_json)
 
 
 @train.command(short_help="Medusa heads.")
@@ -89,7 +94,7 @@ def mtp(base: str, data: Path, out: Path, threads: int | None, as_json: bool, **
 @click.option("--epochs", type=int, help="Times over the data at most.  [default: 3]")
 @click.option("--heads", type=int, help="How far ahead.  [default: 4]")
 @click.option("--blocks", type=int, help="Residual blocks of a head.  [default: 1]")
-@click.option("--vocab", type=int, help="Tokens that the heads can guess, the most frequent ones.  [default: 8192]")
+@click.option("--vocab", type=int, help="Tokens that the heads can guess, the most frequent ones.  [default: 16384]")
 @seed_option
 @threads_option
 @json_option

@@ -30,7 +30,7 @@ from toolkit.train.loop import Loop, Plan, State
 from toolkit.train.measure import Acceptance
 from toolkit.train.plot import draw_acceptance
 from toolkit.train.soft import candidates, soft_loss
-from toolkit.train.start import draft_vocabulary, first_head
+from toolkit.train.start import draft_vocabulary, first_head, started_head
 from toolkit.train.targets import Targets
 from toolkit.train.unroll import unroll
 
@@ -54,21 +54,29 @@ class MtpPlan(Plan):
     noise: float = 0.1
 
 
-def train_mtp(base: str, data: Path, out: Path, plan: MtpPlan, tell: Tell) -> Card:
-    """Train, measure, write the folder. Goes on with a checkpoint in `out`. UsageError for data of another base."""
+def train_mtp(base: str, data: Path, out: Path, plan: MtpPlan, tell: Tell, start: Path | None = None) -> Card:
+    """Train, measure, write the folder. Goes on with a checkpoint in `out`. UsageError for data of another base.
+
+    `start` is a trained head that more data goes into, its draft vocabulary chosen anew; None begins with the base's last layer.
+    """
     source = resolve(base)
-    return train_mtp_on(load_model(source), base, summary(data, fingerprint(source)), data, out, plan, tell)
+    return train_mtp_on(load_model(source), base, summary(data, fingerprint(source)), data, out, plan, tell, start)
 
 
-def train_mtp_on(decoder: Decoder, base: str, about: Summary, data: Path, out: Path, plan: MtpPlan, tell: Tell) -> Card:
+def train_mtp_on(
+    decoder: Decoder, base: str, about: Summary, data: Path, out: Path, plan: MtpPlan, tell: Tell, start: Path | None = None
+) -> Card:  # fmt: skip
     """`train_mtp` with what it loads."""
     tell(f"{about.tokens} reply tokens in {about.sequences} sequences")
     ids = draft_vocabulary(training(data, 0, 0, 1 << 14), decoder.config.vocab_size, plan.vocab)
-    head = first_head(decoder, ids, islice(training(data, plan.seed, 0, 1 << 13), 12))
+    if start is None:
+        head, begun = first_head(decoder, ids, islice(training(data, plan.seed, 0, 1 << 13), 12)), ""
+    else:
+        head, begun = started_head(start, decoder, about.fingerprint, ids)
     weights = {name: tensor.clone().contiguous().requires_grad_() for name, tensor in weights_of(head).items()}
     head = assemble(head.config, {**weights, "ids": ids})
     task = _Task(head, decoder.embedding, decoder.head.weight[ids], plan)
-    loop = Loop[Batch](out, weights, plan, {"kind": "mtp", "base": about.fingerprint, "shards": about.shards})
+    loop = Loop[Batch](out, weights, plan, {"kind": "mtp", "base": about.fingerprint, "shards": about.shards, "start": begun})
     before = task.measure(data)
     tell(f"before: {_shown(before)}")
 
@@ -84,7 +92,7 @@ def train_mtp_on(decoder: Decoder, base: str, about: Summary, data: Path, out: P
     loop.run(lambda epoch: training(data, plan.seed, epoch, plan.size), count, task.loss, step)
     after = task.measure(data)
     tell(f"after: {_shown(after)}")
-    card = _card(base, about.fingerprint, about.json(), plan, loop.state, before, after)
+    card = _card(base, about.fingerprint, about.json(), plan, loop.state, begun, before, after)
     save_mtp(out, head, card)
     draw_acceptance(out / "acceptance.svg", {"before training": before.conditional, "trained": after.conditional})
     return card
@@ -138,9 +146,15 @@ def _shown(found: Acceptance) -> str:
 
 
 def _card(
-    base: str, mark: str, data: dict[str, Json], plan: MtpPlan, state: State, before: Acceptance, after: Acceptance
+    base: str, mark: str, data: dict[str, Json], plan: MtpPlan, state: State, begun: str, before: Acceptance, after: Acceptance
 ) -> Card:  # fmt: skip
-    training_ = {**asdict(plan), "seconds": round(state.seconds), "batches": state.step, "epochs_begun": state.epoch + 1}
+    training_ = {
+        **asdict(plan),
+        "start": begun,
+        "seconds": round(state.seconds),
+        "batches": state.step,
+        "epochs_begun": state.epoch + 1,
+    }
     shown = {
         "held_out_drafts": after.drafts,
         "conditional": [round(share, 4) for share in after.conditional],

@@ -12,14 +12,18 @@ Knows nothing about: training, files.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from toolkit.draft.card import WEIGHTS, read_card
+from toolkit.draft.mtp_file import assemble, load_mtp, weights_of
 from toolkit.draft.mtp_head import MtpHead, head_config
-from toolkit.errors import UnsupportedError
+from toolkit.errors import UnsupportedError, UsageError
 from toolkit.model.decoder import Block, Decoder, Linear
 from toolkit.train.batches import Batch
 
@@ -53,6 +57,20 @@ def first_head(base: Decoder, ids: Tensor, batches: Iterable[Batch]) -> MtpHead:
         Linear(last.down.weight * (scale / RESIDUAL)[:, None]),
     )
     return MtpHead(head_config(config, len(ids), config.intermediate), fc, bias, block, ids)
+
+
+def started_head(folder: Path, base: Decoder, mark: str, ids: Tensor) -> tuple[MtpHead, str]:
+    """A trained head of the same base over another draft vocabulary, and the SHA-256 of its file. UsageError for another base's."""
+    card = read_card(folder)
+    if card.kind != "mtp" or card.fingerprint != mark:
+        raise UsageError(
+            f"{folder} is a head of kind {card.kind!r} for the base {card.fingerprint[:12]}, not an mtp head for {mark[:12]}",
+            hint="leave --start out to begin with the base's last layer",
+        )
+    head = load_mtp(folder, base.config, base.config.vocab_size)
+    tensors = {name: tensor.float() for name, tensor in weights_of(head).items()}
+    found = assemble(head_config(base.config, len(ids), head.config.intermediate), {**tensors, "ids": ids})
+    return found, hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
 
 
 def _least_squares(embedding: Tensor, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
