@@ -102,6 +102,7 @@ class _Worker:
         engine = open_engine(self._name, **self._options)
         found = engine.capabilities.fingerprint
         if found != self._model:
+            engine.close()
             raise EngineError(
                 f"an actor's model has the fingerprint {found}, the caller's {self._model}",
                 hint="put the same model on every node",

@@ -1,0 +1,198 @@
+"""Jobs on Ray Data, on a real cluster of this machine: the same lines as here, whatever happens to a worker."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolkit.errors import EngineError, MissingExtraError, ToolkitError, UnsupportedError, UsageError
+from toolkit.jobs import ray_run, run
+from toolkit.jobs.ray_run import RayPool
+from toolkit.jobs.spec import make_spec
+
+RECORDS = 80
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "boolean"}, "b": {"enum": ["x", "y", "z"]}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+VARIES = ("timing", "usage")  # what a record costs depends on whom it was decoded with
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install 'ray[data]'")
+
+
+# --- what needs no cluster --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "said"),
+    [
+        ({"address": "ray://head:10001"}, UnsupportedError, "ray job submit"),
+        ({"actors": 0}, UsageError, "from 1 to"),
+        ({"actors": 10**6}, UsageError, "from 1 to"),
+    ],
+)
+def test_what_a_pool_cannot_be_is_refused(options: dict[str, Any], kind: type[ToolkitError], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        RayPool(**options)
+
+
+def test_without_ray_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"sgl-toolkit\[ray\]"):
+        ray_run._ray()
+
+
+def test_the_toolkits_own_error_inside_of_rays_is_the_one_that_is_told() -> None:
+    class WrappedError(Exception):
+        cause: Exception | None = None
+
+    inner, outer = WrappedError("user code"), WrappedError("task")
+    inner.cause = EngineError("the engine stopped running", hint="--resume goes on")
+    outer.__cause__ = inner
+    assert ray_run._own(outer).message == "the engine stopped running"
+    assert ray_run._own(WrappedError("Traceback\nlost node")).message == "Ray ended the job: lost node"
+
+
+def test_an_actors_model_must_be_the_callers(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    job = run.prepare(tmp_path / "in.jsonl", make_spec({"schema": SCHEMA, "width": 2}))
+    records = list(job.source)[:3]
+    worker = ray_run._Worker(job, "embedded", {"model": "tiny", "threads": 1}, "tiny", 2, "out")
+    try:
+        (packed,) = worker({"records": [pickle.dumps(records)]})["outcomes"]
+        assert [outcome.line["id"] for outcome in pickle.loads(packed)] == ["r0", "r1", "r2"]
+    finally:
+        worker._engine.close()
+    other = ray_run._Worker(job, "embedded", {"model": "tiny", "threads": 1}, "another", 2, "out")
+    with pytest.raises(EngineError, match="put the same model on every node"):
+        other({"records": [pickle.dumps(records)]})
+
+
+# --- on a cluster -----------------------------------------------------------------------------------------------------
+
+
+def prepare(folder: Path) -> None:
+    (folder / "s.json").write_text(json.dumps(SCHEMA))
+    rows = [json.dumps({"id": f"r{index}", "text": f"text number {index}"}) for index in range(RECORDS)]
+    rows[7] = "not json"
+    rows[20] = json.dumps({"id": "long", "text": "x" * 20_000})  # longer than the tiny model's context
+    (folder / "in.jsonl").write_text("\n".join(rows))
+
+
+def start(folder: Path, out: str, *more: str, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "toolkit", "extract", "in.jsonl", "--schema", "s.json", "--out", out, "--json"]
+    options = ["--model", "tiny", "--threads", "1", "--width", "2", "--in-flight", "2", *more]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([*command, *options], cwd=folder, env=environment, **pipes)
+
+
+def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = process.communicate(timeout=150)
+    assert process.returncode == 1, err  # two records cannot be done
+    return dict(json.loads(out.splitlines()[-1]))
+
+
+def content(folder: Path, out: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for path in (out, f"{out}.errors.jsonl") for line in (folder / path).read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name not in VARIES} for line in lines]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment of a cluster of two CPUs on this machine, `ray start --head`, stopped at the end."""
+    port = "16379"
+    own = {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token"), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    own["RAY_ADDRESS"] = f"127.0.0.1:{port}"
+    environment = {**os.environ, **own}
+    ray = [str(Path(sys.executable).parent / "ray")]
+    arguments = ["--head", "--port", port, "--num-cpus", "2", "--include-dashboard", "false", "--node-ip-address", "127.0.0.1"]
+    (tmp_path / "token").write_text("a" * 64)
+    started = subprocess.run([*ray, "start", *arguments], env=environment, capture_output=True, text=True, timeout=60)
+    assert started.returncode == 0, started.stderr
+    try:
+        yield environment
+    finally:
+        for process in workers(""):
+            os.kill(process, signal.SIGKILL)
+
+
+def workers(name: str) -> list[int]:
+    """Processes of the cluster of this test with this in their title ("" = all of them)."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            title, state = (place / "cmdline").read_bytes(), (place / "environ").read_bytes()
+        except OSError:
+            continue
+        if b"RAY_ADDRESS=127.0.0.1:16379" in state and b"-m\0toolkit" not in title and name.encode() in title:
+            found.append(int(place.name))
+    return [number for number in found if number != os.getpid()]
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_cluster_gives_the_lines_of_the_local_run_and_a_killed_worker_loses_nothing(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    prepare(tmp_path)
+    summary = ended(start(tmp_path, "here"))
+    assert (summary["valid"], summary["failures"]) == (RECORDS - 2, {"read": 1, "prompt": 1})
+
+    job = start(tmp_path, "there", "--ray", environment["RAY_ADDRESS"], "--ray-actors", "2", environment=environment)
+    seen: set[int] = set()
+    deadline = time.monotonic() + 100
+    while len(seen) < 2 or not written(tmp_path / "there"):
+        assert job.poll() is None and time.monotonic() < deadline, job.communicate()
+        seen |= set(workers("ray::MapWorker"))
+        time.sleep(0.02)
+    os.kill(min(seen), signal.SIGKILL)
+    assert ended(job)["valid"] == RECORDS - 2
+    assert content(tmp_path, "there") == content(tmp_path, "here")
+    assert [line["index"] for line in content(tmp_path, "there")] == [
+        *(index for index in range(RECORDS) if index not in (7, 20)), 7, 20,
+    ]  # fmt: skip
+
+
+def written(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@needs_ray
+@pytest.mark.slow
+def test_an_actor_that_cannot_start_ends_the_job_in_its_own_words_and_a_resume_without_ray_goes_on(tmp_path: Path) -> None:
+    script = """
+from pathlib import Path
+from toolkit import UsageError, open_engine
+from toolkit.jobs.ray_run import RayPool
+from toolkit.jobs.run import prepare, run_job
+from toolkit.jobs.spec import make_spec
+
+job = prepare(Path("in.jsonl"), make_spec({"schema": "s.json", "width": 2}))
+engine = open_engine("embedded", model="tiny", threads=1)
+try:
+    run_job(job, Path("out"), engine, outcomes=RayPool("local", "embedded", {"model": "no-such-model"}, 1))
+except UsageError as error:
+    print(error)
+print(run_job(job, Path("out"), engine, resume=True).valid)
+"""
+    prepare(tmp_path)
+    environment = {**os.environ, "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token"), "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr
+    first, last = ran.stdout.splitlines()
+    assert "no-such-model" in first
+    assert int(last) == RECORDS - 2
