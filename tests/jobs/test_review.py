@@ -135,6 +135,15 @@ def test_a_line_of_another_version_is_shown_as_far_as_it_goes() -> None:
     assert (found["kind"], found["reasons"]) == ("review", ["why"])
 
 
+def test_how_a_span_was_found_is_said_in_a_few_words() -> None:
+    detail = {"/a": {"method": "exact", "distance": 0.0}, "/b": {"method": "fuzzy", "distance": 0.125}}
+    line = {"index": 0, "value": {"a": "x", "b": "y"}, "spans": {"/a": [0, 1], "/b": [1, 2]}, "span_detail": detail}
+    assert [field["how"] for field in page_record({**line, "provenance": {"/b": 2}}, "xy")["fields"]] == [
+        "exact",
+        "fuzzy 0.12, piece 3",
+    ]
+
+
 def test_what_is_too_large_is_cut_and_counted() -> None:
     value = {f"k{number}": "v" * 5000 for number in range(MAX_FIELDS + 5)}
     found = page_record({"index": 0, "value": value, "chunks": ["c" * MAX_REST]}, "x" * 100, max_text=10)

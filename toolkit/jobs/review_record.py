@@ -71,7 +71,7 @@ def _field(path: str, value: Json, line: Mapping[str, Any], text: str | None, mo
     spans = _dict(line.get("spans"))
     if path in spans:  # without an entry nothing was looked for, which is not the same as nothing found
         field["span"] = _span(spans[path], text, most)
-        field["how"] = _how(_dict(line.get("span_detail")).get(path))
+        field["how"] = _how(_dict(line.get("span_detail")).get(path), _dict(line.get("provenance")).get(path))
         if field["span"] is None and spans[path] is not None:
             field.pop("span")  # found, but not in what is shown
     return field
@@ -88,11 +88,12 @@ def _span(span: Json, text: str | None, most: int) -> list[int] | None:
     return [before, before + len(text[start:end].encode("utf-16-le", "surrogatepass")) // 2]
 
 
-def _how(detail: Json) -> str:
-    """How a span was found: "exact", "fuzzy 0.12" (its distance)."""
+def _how(detail: Json, piece: Json) -> str:
+    """How a span was found, and in which piece of a text in pieces: "exact", "fuzzy 0.12 (its distance), piece 3"."""
     found = _dict(detail)
     distance = _number(found.get("distance"))
-    return str(found.get("method", "found")) + (f" {distance:.2g}" if distance else "")
+    where = f", piece {piece + 1}" if type(piece) is int else ""
+    return str(found.get("method", "found")) + (f" {distance:.2g}" if distance else "") + where
 
 
 def _reason(reason: Json) -> str:
