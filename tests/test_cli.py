@@ -584,6 +584,7 @@ def test_peers_has_two_spellings_and_measures_every_part_unless_told(
     monkeypatch.setattr("toolkit.model.store.resolve", lambda name: tmp_path)
     monkeypatch.setattr("toolkit.cli.speed.opened", lambda options: nullcontext())
     monkeypatch.setattr("toolkit.cli.speed._llamacpp", lambda stack, engine: None)
+    monkeypatch.setattr("toolkit.cli.speed.passed", lambda engines, out: (engines, {}))
     monkeypatch.setattr("toolkit.bench.peers.run", lambda engine, **options: part([], limit=options["limit"]))
     monkeypatch.setattr("toolkit.bench.plain.run", lambda engine, **options: part({}))
     monkeypatch.setattr("toolkit.bench.speculation.run", lambda engines, prompts, **options: part([], kinds=list(prompts)))

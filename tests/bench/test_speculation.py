@@ -19,6 +19,8 @@ from toolkit.cli import main
 from toolkit.contracts import Completion, Delta, Done, Event, Request, Usage
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.errors import InputError, UsageError
+from toolkit.gate.identity import identity, key
+from toolkit.gate.report import Report
 from toolkit.train.prompts import held_out
 
 PROMPTS = {"chat": ["How are you?", "And you?"], "copying": ["abcabcabc"]}
@@ -239,11 +241,44 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return main((*TINY, *arguments)), *capsys.readouterr()
 
 
-def test_the_command_measures_the_arms_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "--arm", "ngram:min_match=1,tokens=2", "--arm", "model", "--json")
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The gate says PASS to every engine but those whose drafter is `model`; the list has the drafters it was asked about."""
+    seen: list[str] = []
+
+    def run_gate(baseline: object, candidate: EmbeddedEngine) -> Report:
+        who = {"baseline": identity(baseline), "candidate": identity(candidate)}  # type: ignore[arg-type]
+        seen.append(who["candidate"]["drafter"])
+        good = seen[-1] != "model"
+        return Report(
+            verdict="PASS" if good else "HOLD", reasons=() if good else ("a canary died",), tier="quick", seed=0,
+            identity={**who, "hash": key(*who.values())},
+        )  # fmt: skip
+
+    monkeypatch.setenv("TOOLKIT_CACHE", str(tmp_path))
+    monkeypatch.setattr("toolkit.gate.run.run_gate", run_gate)
+    return seen
+
+
+def test_the_command_measures_the_arms_it_is_given(capsys: pytest.CaptureFixture[str], gate: list[str]) -> None:
+    code, out, err = run(capsys, "--arm", "ngram:min_match=1,tokens=2", "--arm", "ngram:tokens=3", "--json")
     found = json.loads(out.splitlines()[-1])
     assert code == 0 and found["bench"] == "speculation" and "PASS" in err
-    assert [arm["name"] for arm in found["arms"]] == ["plain", "ngram:min_match=1,tokens=2", "model"]
+    assert [arm["name"] for arm in found["arms"]] == ["plain", "ngram:min_match=1,tokens=2", "ngram:tokens=3"]
+    assert all(each["verdict"] == "PASS" and len(each["hash"]) == 64 for each in found["gate"].values())
+    run(capsys, "--arm", "ngram:tokens=3")
+    assert gate == ["ngram", "ngram"]  # what has passed is not asked again
+
+
+def test_an_arm_without_a_pass_is_not_timed(capsys: pytest.CaptureFixture[str], gate: list[str]) -> None:
+    code, out, err = run(capsys, "--arm", "ngram:tokens=2", "--arm", "model:tokens=2", "--json")
+    found = json.loads(out.splitlines()[-1])
+    assert code == 1 and found["verdict"] == "HOLD"
+    assert found["reasons"] == ["model:tokens=2 is not timed: the gate says HOLD: a canary died"]
+    assert [arm["name"] for arm in found["arms"]] == ["plain", "ngram:tokens=2"] and "withheld" in err
+    code, out, _ = run(capsys, "--arm", "model:tokens=2", "--json")
+    found = json.loads(out.splitlines()[-1])
+    assert code == 1 and found["arms"] == [] and found["ratios"] == {}
 
 
 @pytest.mark.parametrize(

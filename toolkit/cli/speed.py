@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolkit.cli.bound import nothing, passed, told
 from toolkit.cli.kinds import TEXT, place
 from toolkit.cli.options import engine_options, json_option, opened
 from toolkit.cli.output import console
@@ -71,7 +72,10 @@ def speculation(
     batches: bool,
     **options: Any,
 ) -> int:
-    """Tokens a pass, acceptance, tokens a second over plain decoding's and llama.cpp's (extra `peers`), prompt by prompt in turn."""
+    """Tokens a pass, acceptance, tokens a second over plain decoding's and llama.cpp's (extra `peers`), prompt by prompt in turn.
+
+    Only of arms that have passed the gate as they are now: a kept PASS counts, without one the quick gate runs first.
+    """
     from toolkit.bench import promptsets, speculation, speculation_batches
 
     with no_verdict():
@@ -79,14 +83,18 @@ def speculation(
     out = console()
     with ExitStack() as stack:
         engines = _arms(stack, names or ARMS, options, optional=not names)
+        if batches and not any(map(_is_free, engines)):
+            raise UsageError("--batches needs an arm that chooses its own draft", hint="one without tokens= and nodes=")
+        engines, records = passed(engines, out)
+        if not engines:
+            return verdict(nothing("speculation", records), as_json)
         peer = _llamacpp(stack, next(iter(engines.values())))
-        result = speculation.run(
-            engines, texts, peer=peer, tokens=tokens, rounds=rounds, temperature=temperature, console=out
-        )  # fmt: skip
-        if batches:
-            free = next((name for name in engines if _is_free(name)), None)
-            if free is None:
-                raise UsageError("--batches needs an arm that chooses its own draft", hint="one without tokens= and nodes=")
+        result = told(
+            speculation.run(engines, texts, peer=peer, tokens=tokens, rounds=rounds, temperature=temperature, console=out),
+            records,
+        )
+        free = next((name for name in engines if _is_free(name)), None)
+        if batches and free is not None:
             every = [text for many in texts.values() for text in many]
             result["batches"] = {
                 f"temperature {heat:g}": speculation_batches.run(engines[free], every, temperature=heat, console=out)
@@ -187,10 +195,14 @@ def _speeds(options: dict[str, Any], wanted: tuple[str, ...], texts: int) -> dic
     with ExitStack() as stack:
         engines = _arms(stack, BEST if "speculation" in wanted else ("ngram",), options, optional=True)
         first = next(iter(engines.values()))
+        engines, records = passed(engines, console()) if "speculation" in wanted else (engines, {})
         peer = _llamacpp(stack, first)
         if "plain" in wanted:
             found["plain"] = _plain(first, peer, 96, 2)
         if "speculation" in wanted:
             prompts = promptsets.load(kinds=("chat", "copying"), limit=texts)
-            found["speculation"] = speculation.run(engines, prompts, peer=peer, console=console())
+            found["speculation"] = (
+                speculation.run(engines, prompts, peer=peer, console=console()) | {"gate": records}
+                if engines else nothing("speculation", records)
+            )  # fmt: skip
     return found

@@ -85,7 +85,7 @@ class EmbeddedEngine(Front):
         kv_dtype: str = "auto",
         threads: int | None = None,
     ) -> None:
-        plan = Plan.of(drafter, draft or {})
+        plan = self._plan = Plan.of(drafter, draft or {})
         ok = isinstance(audit, int | float) and not isinstance(audit, bool) and 0.0 <= audit <= 1.0
         require(ok, "audit", audit, "a share from 0 to 1")
         require(breaker is None or isinstance(breaker, Breaker), "breaker", breaker, "None or a Breaker")
@@ -160,6 +160,11 @@ class EmbeddedEngine(Front):
     def parts(self) -> tuple[Decoder | NativeDecoder, Source | None]:
         """What computes and who guesses for it, for those who count what they cost; only the engine's thread may run them."""
         return self._forward.decoder, self._source
+
+    @property
+    def draft(self) -> dict[str, Any]:
+        """How far it looks ahead (None = by measurement), and the options of the drafter's own that were given."""
+        return {"tokens": self._plan.tokens, "nodes": self._plan.nodes, **self._plan.options}
 
     @property
     def breaker(self) -> Breaker:

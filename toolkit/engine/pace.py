@@ -100,11 +100,6 @@ class Pace:
         """Nodes of the largest tree it asks for."""
         return max(self._tokens or 0, self._nodes or 0) or LONGEST
 
-    @property
-    def bounds(self) -> dict[str, int | None]:
-        """What the draft was fixed to; None = by measurement."""
-        return {"tokens": self._tokens, "nodes": self._nodes}
-
     def stride(self, sampling: SamplingParams) -> Stride:
         self.lines += 1
         return Stride(self, sampling)

@@ -52,7 +52,7 @@ def _embedded(engine: Any) -> dict[str, Any]:
     return {
         "format": engine.format, "dtype": str(decoder.dtype).removeprefix("torch."),
         "kv_dtype": getattr(engine, "kv_dtype", ""), "drafter": name,
-        "speculation": {} if source is None else {"algorithm": name, **engine._pace.bounds},
+        "speculation": {} if source is None else {"algorithm": name, **engine.draft},
     }  # fmt: skip
 
 
