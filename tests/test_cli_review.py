@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,13 +110,17 @@ def test_explain_scale_prints_both_amounts(run: Run) -> None:
     assert run("explain", "scale", "--seconds-per-record", "0")[0] == 2
 
 
-def test_ray_options_go_together(run: Run, tmp_path: Path) -> None:
+def test_ray_options_go_together(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
     job = ("extract", "in.jsonl", "--schema", "thing.json", "--out", "o", "--model", "tiny")
     code, _, err = run(*job, "--ray-actors", "2")
     assert code == 2 and "--ray-actors goes with --ray" in err
     code, _, err = run(*job, "--ray", "ray://head:10001")
     assert code == 2 and "ray job submit" in err
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "a"}')))
+    code, _, err = run("extract", "-", *job[2:], "--ray", "local")
+    assert code == 2 and "reads a file or a folder" in err
+    assert not (tmp_path / "o").exists()
 
 
 def test_a_histogram_is_a_bar_a_bin() -> None:

@@ -103,7 +103,7 @@ def extract(
 
     job = prepare(source, _spec(context, job_file, options))
     how = {name: options.pop(name) for name in RUN_OPTIONS}
-    elsewhere = ray_pool(options)
+    elsewhere = ray_pool(options, job)
     how["in_flight"] = how["in_flight"] or ("auto" if is_url(options["engine"]) and elsewhere is None else DEFAULT_IN_FLIGHT)
     check_out(job, out, resume=any(how[name] for name in ("resume", "retry_failed", "accept_changes")))
     terms = result_options(options)

@@ -15,6 +15,7 @@ from toolkit.engine.engine import is_url
 from toolkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from toolkit.jobs.prepare import Job
     from toolkit.jobs.ray_run import RayPool
 
 
@@ -32,8 +33,8 @@ def ray_options(function: F) -> F:
     return where(actors(function))
 
 
-def ray_pool(options: dict[str, Any]) -> RayPool | None:
-    """Who decodes in place of this process, None without --ray; the two options are taken out, those of the engine stay."""
+def ray_pool(options: dict[str, Any], job: Job) -> RayPool | None:
+    """Who decodes `job` in place of this process, None without --ray; the two options are taken out, those of the engine stay."""
     address, actors = options.pop("ray"), options.pop("ray_actors")
     if address is None:
         if actors is not None:
@@ -41,7 +42,9 @@ def ray_pool(options: dict[str, Any]) -> RayPool | None:
         return None
     from toolkit.jobs.ray_run import RayPool
 
-    return RayPool(address, options["engine"], _engine_options(options), actors)
+    pool = RayPool(address, options["engine"], _engine_options(options), actors)
+    pool.check(job)
+    return pool
 
 
 def _engine_options(options: Mapping[str, Any]) -> dict[str, Any]:

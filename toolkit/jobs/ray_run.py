@@ -52,9 +52,18 @@ class RayPool:
         if self.actors is not None and not 1 <= self.actors <= MOST_ACTORS:
             raise UsageError(f"ray actors = {self.actors!r} is not allowed: an integer from 1 to {MOST_ACTORS}")
 
+    def check(self, job: Job) -> None:
+        """UnsupportedError for an input that is no file or folder: a stream is read once, and a batch may have to be read again."""
+        if job.source.origin.path is None:
+            raise UnsupportedError(
+                f"input {job.source.origin.name}: on Ray a job reads a file or a folder",
+                hint="save it to a file, or leave out --ray",
+            )
+
     def __call__(self, job: Job, engine: Engine, start: int, in_flight: int, name: str) -> Iterator[Outcome]:
         """The outcomes from record `start` on. `engine` is the caller's own: its fingerprint must be every actor's."""
-        with _cluster(self.address) as ray:
+        self.check(job)
+        with _cluster(self.address) as ray, ray.data.DataContext.current(_context(ray)):
             yield from self._stream(ray, job, engine.capabilities.fingerprint, start, in_flight, name)
 
     def _stream(self, ray: Any, job: Job, model: str, start: int, in_flight: int, name: str) -> Iterator[Outcome]:
@@ -64,9 +73,8 @@ class RayPool:
         cpus = 1 if is_url(self.engine) else options.setdefault("threads", 1)
         nodes = [node for node in ray.nodes() if node["Alive"]]
         pool = ActorPoolStrategy(size=self.actors or len(nodes), max_tasks_in_flight_per_actor=2)
-        batches = ray.data.from_items(
-            [{"start": start}]
-        ).map_batches(  # a source that takes no CPU: the actors may have them all
+        first = ray.data.from_items([{"start": start}])  # a source that takes no CPU: the actors may have them all
+        batches = first.map_batches(
             _read, fn_args=(job, start, WINDOW * in_flight), batch_size=None, num_cpus=0, label_selector=_here(ray)
         )
         worker = (job, self.engine, options, model, in_flight, name)
@@ -133,7 +141,7 @@ def _cluster(address: str) -> Iterator[Any]:
                 f"no Ray cluster at {address}: {error}", hint="ray start --head; --ray local starts one for the job"
             ) from None
     try:
-        yield _set_up(ray)
+        yield ray
     finally:
         if not connected:
             ray.shutdown()
@@ -148,14 +156,14 @@ def _ray() -> Any:
     return ray
 
 
-def _set_up(ray: Any) -> Any:
+def _context(ray: Any) -> Any:
     """In order, a batch a block (one row above a byte is a block), no progress bars: the job has its own."""
-    context = ray.data.DataContext.get_current()
+    context = ray.data.DataContext.get_current().copy()
     context.execution_options.preserve_order = True
     context.target_max_block_size = 1
     context.enable_progress_bars = context.print_on_execution_start = False
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # what ends the job is raised
-    return ray
+    return context
 
 
 def _here(ray: Any) -> dict[str, str]:
