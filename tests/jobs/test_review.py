@@ -68,6 +68,12 @@ def test_a_name_of_a_file_is_no_markup_either(tmp_path: Path) -> None:
     out = finished(tmp_path, {"x": {}}, name="<b>&.jsonl")
     write_review(out, tmp_path / "page.html")
     assert "<title>&lt;b&gt;&amp;.jsonl</title>" in (tmp_path / "page.html").read_text()
+    odd = tmp_path / "caf\udce9"
+    odd.write_text('{"id":"x","value":1e999,"index":0}\n')
+    write_review(odd, tmp_path / "odd.html")
+    assert (
+        "<title>caf\ufffd</title>" in (tmp_path / "odd.html").read_text() and records(tmp_path / "odd.html")[0]["value"] is None
+    )
 
 
 def test_the_policy_lets_only_the_pages_own_script_and_style_run(tmp_path: Path) -> None:

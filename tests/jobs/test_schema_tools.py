@@ -57,6 +57,8 @@ UNBOUNDED: list[tuple[Any, str]] = [
     ({"type": "integer"}, "minimum"),
     ({"type": "number", "minimum": 0}, "maximum"),
     ({"type": "object", "properties": {}}, "additionalProperties"),
+    ({"description": "whatever"}, "type"),
+    (True, "type"),
 ]
 
 
@@ -145,6 +147,10 @@ def test_a_field_that_is_not_everywhere_is_optional() -> None:
     assert schema["required"] == ["a"] and schema["properties"]["a"]["type"] == "number"
 
 
+def test_numbers_near_the_end_of_what_there_is_keep_their_bounds() -> None:
+    assert infer([10**307, -1.5e308])["maximum"] == 10**307
+
+
 @pytest.mark.parametrize(("values", "options", "kind"), [([], {}, InputError), ([1], {"slack": 0.5}, UsageError)])
 def test_what_cannot_be_inferred_is_refused(values: list[Any], options: dict[str, Any], kind: type[Exception]) -> None:
     with pytest.raises(kind):
@@ -166,6 +172,23 @@ def test_a_table_has_a_row_for_every_place_and_follows_references() -> None:
         ("/who/name", "string", True, "maxLength 9", "/$defs/p/properties/name"),
         ("/tags", "array", True, "maxItems 2", "/properties/tags"),
         ("/tags/*", "enum", True, 'enum ["a"]', "/properties/tags/items"),
+    ]
+
+
+def test_nothing_that_decides_is_left_out_of_the_table() -> None:
+    schema = {
+        **closed({"a": {"$ref": "#/$defs/s", "minLength": 2}, "b": {"type": "array", "items": False, "prefixItems": [True]}}),
+        "patternProperties": {"^x/": {"type": "null"}},
+        "if": {"required": ["b"]},
+        "$defs": {"s": {"type": "string", "maxLength": 9}},
+    }
+    assert [(row.place, row.type, row.rules) for row in rows(schema)] == [
+        ("", "object", 'additionalProperties false, if {"required":["b"]}'),
+        ("/a", "any", '$ref "#/$defs/s", minLength 2'),
+        ("/a (and #/$defs/s)", "string", "maxLength 9"),
+        ("/b", "array", "items false"),
+        ("/b/0", "any", ""),
+        ("/<^x~1>", "null", ""),
     ]
 
 

@@ -24,7 +24,7 @@ from toolkit.contracts import Json
 from toolkit.errors import EngineError, UsageError
 from toolkit.jobs.review_lines import side_by_side, texts_of
 from toolkit.jobs.review_record import MAX_TEXT, page_record
-from toolkit.results import json_text
+from toolkit.results import characters, json_text
 
 MAX_RECORDS = 20_000
 PAGE = Path(__file__).parent / "page"
@@ -104,7 +104,7 @@ def _around(title: str, why: str) -> tuple[str, str]:
         "require-trusted-types-for 'script'; trusted-types 'none'"
     )
     filled = {
-        "CSP": policy, "TITLE": html.escape(title), "STYLE": style, "SCRIPT": script,
+        "CSP": policy, "TITLE": html.escape(characters(title)), "STYLE": style, "SCRIPT": script,
         "ABOUT": script_json({"source": f"The text is not known: {why}." if why else "No text."}),
     }  # fmt: skip
     head, tail = template.split("%DATA%\n")

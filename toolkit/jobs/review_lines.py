@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def job_lines(out: Path) -> Iterator[dict[str, Any]]:
     both = [whole_lines(path) for path in (lines_path(out), errors_path(out))]
     for line in heapq.merge(*both, key=lambda each: each.index):
         try:
-            found = json.loads(line.raw, parse_constant=lambda name: None)
+            found = json.loads(line.raw, parse_constant=lambda name: None, parse_float=_float)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
@@ -68,6 +69,12 @@ def side_by_side(out: Path, source: Source | None) -> Iterator[tuple[dict[str, A
             record = next(records, None)
         ours = record if record is not None and record.index == line["index"] and isinstance(record, Record) else None
         yield line, ours.text if ours is not None else line.get("text") if "stage" in line else None
+
+
+def _float(text: str) -> float | None:
+    """A number that JSON can be written with again; None for one beyond all."""
+    number = float(text)
+    return number if math.isfinite(number) else None
 
 
 def _read(path: Path) -> Mapping[str, Json]:

@@ -19,6 +19,7 @@ from toolkit.results import json_text
 from toolkit.schema import check_schema
 from toolkit.validate.check import Validator
 
+LARGEST = 1e300
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -90,8 +91,10 @@ def _number(values: list[float], slack: float) -> dict[str, Any]:
     return {"minimum": low, "maximum": _stretched(max(most, 0), slack)}
 
 
-def _stretched(amount: float, slack: float) -> int:
-    """The next round number (1, 2 or 5 times a power of ten) from `slack` times the amount on."""
+def _stretched(amount: float, slack: float) -> float:
+    """The next round number (1, 2 or 5 times a power of ten) from `slack` times the amount on; the amount where that is no number."""
     wanted = max(slack * amount, 1)
+    if wanted > LARGEST:
+        return amount
     power = 10 ** math.floor(math.log10(wanted))
     return next(math.ceil(step * power) for step in (1, 2, 5, 10) if step * power >= wanted)

@@ -23,6 +23,7 @@ from toolkit.text.tokenizer import ByteTokenizer
 
 LONG = 2000  # a string of so many characters is taken for one without an end
 Level = Literal["error", "warning", "note"]
+ANNOTATIONS = ("title", "description", "examples", "default", "$comment", "$schema", "$id", "$defs", "definitions", "$anchor")
 _STRING = ("pattern", "format", "maxLength")
 _NUMBER = {"integer": ("minimum", "maximum"), "number": ("minimum", "maximum")}
 _LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
@@ -44,6 +45,7 @@ def lint(schema: Json, *, alpha: float = 1.0) -> list[Finding]:
     found = [*_enforced(schema)]
     if not any(each.level == "error" for each in found):
         for path, each in subschemas(schema):
+            found += _anything(path, each)
             if isinstance(each, dict) and not _fixed(each):
                 found += [*_strings(path, each), *_arrays(path, each), *_objects(path, each, alpha), *_numbers(path, each)]
         found += _recursive(schema)
@@ -69,6 +71,13 @@ def _enforced(schema: Json) -> Iterator[Finding]:
         yield Finding(
             "warning", path, keyword, "no mask enforces it: a value that breaks it is refused when it is complete", hint
         )
+
+
+def _anything(path: str, schema: Json) -> Iterator[Finding]:
+    """A place where every value is allowed; of an object's further properties its openness is told instead."""
+    bare = schema is True or (isinstance(schema, dict) and not set(schema) - set(ANNOTATIONS))
+    if bare and not path.endswith(("/additionalProperties", "/not")):
+        yield Finding("warning", path, "type", "any value is allowed: it has no end", "say what it is")
 
 
 def types_of(schema: dict[str, Any]) -> tuple[str, ...]:

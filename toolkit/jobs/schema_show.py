@@ -17,8 +17,8 @@ from toolkit.results import json_text
 from toolkit.schema import escape_pointer, subschemas
 
 MAX_ROWS = 2000
-CHILDREN = ("properties", "items", "prefixItems", "$defs", "definitions", "anyOf", "oneOf", "allOf", "patternProperties")
-TEXTS = ("title", "description", "examples", "default", "$comment", "$schema", "$id", "type", "required", "$ref", "$anchor")
+CHILDREN = ("properties", "prefixItems", "$defs", "definitions", "anyOf", "oneOf", "allOf", "patternProperties")
+TEXTS = ("title", "description", "examples", "default", "$comment", "$schema", "$id", "type", "required", "$anchor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +54,22 @@ def _rows(place: str, path: str, schema: Json, required: bool, known: dict[str, 
     if goal in above:
         yield Row(place, "as above", required, str(reference), str(schema.get("description", "")), path)
         return
-    if goal is not None and goal in known and not set(schema) - set(TEXTS):
-        target = known[goal]
-        yield from _rows(place, goal, target, required, known, (*above, goal))
+    if goal is not None and goal in known and not set(schema) - {*TEXTS, "$ref"}:
+        yield from _rows(place, goal, known[goal], required, known, (*above, goal))
         return
     yield Row(place, _type(schema), required, _rules(schema), str(schema.get("description", schema.get("title", ""))), path)
     for keyword in ("allOf", "anyOf", "oneOf"):
         for number, each in enumerate(schema.get(keyword, ())):
             yield from _rows(f"{place} ({keyword} {number + 1})", f"{path}/{keyword}/{number}", each, required, known, above)
+    if goal is not None and goal in known:  # beside other keywords: both hold
+        yield from _rows(f"{place} (and {reference})", goal, known[goal], required, known, (*above, goal))
     needed = schema.get("required", ())
     for name, each in schema.get("properties", {}).items():
         key = escape_pointer(name)
         yield from _rows(f"{place}/{key}", f"{path}/properties/{key}", each, name in needed, known, above)
+    for pattern, each in schema.get("patternProperties", {}).items():
+        key = escape_pointer(pattern)
+        yield from _rows(f"{place}/<{key}>", f"{path}/patternProperties/{key}", each, False, known, above)
     for number, each in enumerate(schema.get("prefixItems", ())):
         yield from _rows(f"{place}/{number}", f"{path}/prefixItems/{number}", each, True, known, above)
     if isinstance(schema.get("items"), dict):
@@ -83,5 +87,6 @@ def _type(schema: dict[str, Any]) -> str:
 
 
 def _rules(schema: dict[str, Any]) -> str:
-    own = {name: value for name, value in schema.items() if name not in (*CHILDREN, *TEXTS)}
+    shown = {*CHILDREN, *TEXTS} | ({"items"} if isinstance(schema.get("items"), dict) else set())
+    own = {name: value for name, value in schema.items() if name not in shown}
     return ", ".join(f"{name} {json_text(value)}" for name, value in own.items())

@@ -98,7 +98,7 @@ class FieldStats:
             self.negative += value < 0
             self.amount.add(abs(value))
         _count(self.values, value if kind == "string" else json.dumps(value))
-        sure = line.get("confidence", {}).get(path)
+        sure = (line.get("confidence") or {}).get(path)
         if isinstance(sure, int | float):
             self.sure.add(min(max(float(sure), 0.0), 1.0))
             self.confidence[min(int(BINS * max(sure, 0.0)), BINS - 1)] += 1
