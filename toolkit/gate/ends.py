@@ -23,7 +23,7 @@ from toolkit.gate.corpus import texts
 from toolkit.gate.greedy import settings
 from toolkit.gate.report import Findings
 
-PART = "ends in drafts"
+PART = "greedy, ends in drafts"
 _SHARES = (0.4, 0.7)  # of a text: places whose tokens are taken where nothing is known of drafts
 
 
@@ -32,7 +32,8 @@ def check_ends(baseline: Arm, candidate: Arm, findings: Findings, *, tier: str, 
     count, tokens = (4, 32) if tier == "quick" else (12, 64)
     free = replace(settings(baseline.engine, tokens)[0].sampling, logprobs=None)
     prompts = texts(count, random.Random(f"ends/{seed}"))
-    requests = [Request(prompt=[{"role": "user", "content": text}], sampling=free, trace=True) for text in prompts]
+    traced = candidate.engine.capabilities.engine == "embedded"
+    requests = [Request(prompt=[{"role": "user", "content": text}], sampling=free, trace=traced) for text in prompts]
     whole = candidate.ask(PART, requests, together=1)
     wanted = [_ending(each.request, end) for each in whole if each.error is None for end in list(_drafted(each.first))[:2]]
     expected, found = (arm.ask(PART, wanted, together=1) for arm in (baseline, candidate))
@@ -64,7 +65,7 @@ def _drafted(result: Completion) -> Iterator[int]:
 
 def _ending(request: Request, end: int) -> Request:
     sampling: SamplingParams = replace(request.sampling, stop_ids=(end,))
-    return replace(request, sampling=sampling, id="")
+    return replace(request, sampling=sampling, id="", trace=False)
 
 
 def _why(one: Answer, two: Answer) -> str:

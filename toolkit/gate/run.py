@@ -24,16 +24,17 @@ from toolkit.gate.report import Findings, Report
 from toolkit.gate.sampled import compare_sampled
 
 Tier = Literal["quick", "full"]
+BOOKS = "books"
 
 
 def run_gate(
     baseline: Engine, candidate: Engine, *, tier: Tier = "quick", seed: int = 0, tell: Callable[[str], None] | None = None,
-    memory: Memory | None = None, is_hasty: bool = False,
+    memory: Memory | None = None, first: str = "",
 ) -> Report:  # fmt: skip
     """Does the candidate give what the baseline gives? `tell` hears one line a part; a fault of an engine is a verdict, never raised.
 
     `memory`: a dict that is given to several runs with one and the same baseline keeps that one's answers, which are asked for once.
-    `is_hasty`: the first part that finds a fault is the last one; for those who ask whether there is one, not for all of them.
+    `first`: a part that goes before the others, and if it finds a fault alone: for those who ask whether there is one, not for all.
     """
     require(tier in ("quick", "full"), "tier", tier, "quick or full")
     require(isinstance(seed, int) and seed >= 0, "seed", seed, "an integer >= 0")
@@ -47,7 +48,7 @@ def run_gate(
         parts["identity"] = who | {"hash": key(*who.values()), "untold": {name: untold(each) for name, each in who.items()}}
         if not findings.blocks:
             arms = Arm("baseline", baseline, memory=memory), Arm("candidate", candidate)
-            parts |= _parts(*arms, findings, tier, seed, who["candidate"]["drafter"], say, is_hasty)
+            parts |= _parts(*arms, findings, tier, seed, who["candidate"]["drafter"], say, first)
     except SilentError as error:
         findings.blocks.append(str(error))
     if findings.verdict != "PASS":
@@ -60,7 +61,7 @@ def run_gate(
 
 def _parts(
     baseline: Arm, candidate: Arm, findings: Findings, tier: Tier, seed: int, drafter: str, say: Callable[[str], None],
-    is_hasty: bool,
+    first: str,
 ) -> dict[str, Any]:  # fmt: skip
     for arm in (baseline, candidate):
         arm.counters = counters(arm.engine) if arm.memory is None else {}
@@ -68,14 +69,15 @@ def _parts(
     found: dict[str, Any] = {"equivalence": {}}
     steps: dict[str, Callable[[], dict[str, Any]]] = {
         "canaries": lambda: {"canaries": tuple(run_canaries(*both, tier=tier))},
-        "greedy texts": lambda: {"equivalence": {"greedy": compare_greedy(*both, **how)}},
+        "greedy texts": lambda: {"equivalence": {**found["equivalence"], "greedy": compare_greedy(*both, **how)}},
         "ends": lambda: {"equivalence": {**found["equivalence"], "ends": check_ends(*both, **how)}},
         "sampled texts": lambda: {"equivalence": {**found["equivalence"], "sampled": compare_sampled(*both, **how)}},
-        "books": lambda: {"accounting": account(*both, drafter), "latency": latency(baseline, candidate)},
+        BOOKS: lambda: {"accounting": account(*both, drafter), "latency": latency(baseline, candidate)},
     }
-    for name, step in steps.items():
+    hasty = (first, BOOKS) if first else ()
+    for name in (*hasty, *(name for name in steps if name != first)):
         say(name)
-        found |= step()
-        if is_hasty and findings.holds:
+        found |= steps[name]()
+        if first and name == BOOKS and findings.holds:
             break
     return found

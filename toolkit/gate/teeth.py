@@ -18,14 +18,17 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
 from toolkit.draft.cache import DraftCache
 from toolkit.draft.model import KV_TOKENS, ModelSource
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.gate.arm import Memory
+from toolkit.gate.asking import LIFT
 from toolkit.gate.faults import FAULTS
 from toolkit.gate.report import Report
 from toolkit.gate.run import run_gate
+from toolkit.model.decoder import Decoder
 from toolkit.model.tiny import tiny_model
 
 TREE = {"tokens": 3, "nodes": 6, "width": 2, "floor": 0.0}
@@ -35,6 +38,7 @@ ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # drafter, its options
     "drawn": ("model", {**TREE, "draw": True}),  # see open_arm
 }
 FLAT = 1.5  # sharpness of the logits that the arm "drawn" draws from; the target's is 3
+LETTERS = b"abcd"  # what the gate's sampled texts are drawn from
 SEEDS = 3
 COLUMNS = ("fault", "arm", "caught by", "verdict", "seconds")
 
@@ -42,7 +46,10 @@ COLUMNS = ("fault", "arm", "caught by", "verdict", "seconds")
 def run(
     faults: Iterable[str] | None = None, *, seeds: int = SEEDS, is_hasty: bool = False, console: Console | None = None
 ) -> dict[str, Any]:
-    """Run the gate over every fault, and `seeds` times over every arm without one."""
+    """Run the gate over every fault, and `seeds` times over every arm without one.
+
+    `is_hasty`: only the part that has to catch a fault, unless it does not; else all parts, and the table says who else did.
+    """
     console = console or Console(stderr=True)
     began = time.perf_counter()
     memory: Memory = {}
@@ -65,21 +72,39 @@ def arm_of(fault: str) -> str:
     return str(getattr(import_module(FAULTS[fault].partition(":")[0]), "ARM", "ngram"))
 
 
+def catch_of(fault: str) -> str:
+    """The part of the gate that has to catch a fault."""
+    return str(import_module(FAULTS[fault].partition(":")[0]).CATCH)
+
+
 def open_arm(arm: str) -> EmbeddedEngine:
     """A fresh engine over the tiny model with that arm's drafter."""
     drafter, options = ARMS[arm]
     engine = EmbeddedEngine("tiny", format="float32", drafter=drafter, draft=options)
     source = engine.parts[1]
     if options.get("draw") and isinstance(source, ModelSource):
-        # the target itself, less sure: what it draws is often accepted and often refused
-        source.cache = DraftCache(tiny_model(sharpness=FLAT), source.cache.vocab_size, KV_TOKENS)
+        source.cache = DraftCache(_Lettered(), source.cache.vocab_size, KV_TOKENS)
     return engine
+
+
+class _Lettered(Decoder):
+    """The target, less sure and fond of LETTERS: where the gate asks for those, its draws are often accepted and often refused."""
+
+    def __init__(self) -> None:
+        base = tiny_model(sharpness=FLAT)
+        super().__init__(base.config, base.embedding, base.blocks, base.norm, base.head.weight)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[R, V]."""
+        rows = super().logits(hidden).clone()
+        rows[:, list(LETTERS)] += LIFT
+        return rows
 
 
 def _row(baseline: EmbeddedEngine, fault: str, memory: Memory, console: Console, is_hasty: bool) -> dict[str, Any]:
     with open_arm(arm_of(fault)) as engine:
         FAULTS.load(fault)(engine)
-        report = run_gate(baseline, engine, memory=memory, is_hasty=is_hasty)
+        report = run_gate(baseline, engine, memory=memory, first=catch_of(fault) if is_hasty else "")
     row = {"fault": fault, "arm": arm_of(fault), "verdict": report.verdict, "caught_by": caught_by(report), "why": _why(report), "seconds": report.seconds}  # fmt: skip
     console.print(f"{fault}: {report.verdict}, {row['why']}", highlight=False)
     return row

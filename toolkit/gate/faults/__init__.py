@@ -1,8 +1,8 @@
 """Faults: ways in which an engine breaks, planted on purpose into one engine. One module a fault, one row in FAULTS each.
 
-A module has NAME, WHY (what broke where, in public), `break_(engine)`: from then on that engine has the fault, and where it needs
-another engine than most an ARM of toolkit.gate.teeth. Never on an engine that is in use elsewhere. The canaries, laws and drills must
-catch each of them. DRILLED are those that write wrong text whatever the model and its drafter are: the drill plants them.
+A module has NAME, WHY (what broke where, in public), CATCH (the part of the gate that has to catch it), where it needs another engine
+than most an ARM of toolkit.gate.teeth, and `break_(engine)`: from then on that engine has the fault. Never on an engine that is in use
+elsewhere. DRILLED are those that write wrong text whatever the model and its drafter are: the drill plants them.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from toolkit.engine.loops.walk import Walk
 
 NAME = "bonus from wrong row"
 WHY = "an index into the verify pass's logits is one short where everything was accepted: `alpha, beta, gamma, gamma, delta` (kekzl/imp#667)"
+CATCH = "greedy texts"
 
 
 def break_(engine: EmbeddedEngine) -> None:

@@ -10,6 +10,7 @@ from toolkit.gate.faults.plant import Burst, on_samples
 
 NAME = "bonus token greedy"
 WHY = "a path without rejection falls back to the argmax (SGLang's verification on HIP without rejection sampling)"
+CATCH = "sampled texts"
 
 
 class Decided(Burst):

@@ -9,6 +9,7 @@ from toolkit.gate.faults.rewrite import rewriting
 
 NAME = "brace doubled"
 WHY = "doubled `{{` with thinking, a JSON schema and MTP: the grammar was one token behind (vllm#48228)"
+CATCH = "greedy texts"
 _MARKS = frozenset(b'{}[]"')
 
 

@@ -11,6 +11,7 @@ from toolkit.model.tiny import tiny_model
 
 NAME = "cache of another model"
 WHY = "a cache keyed by tokens alone survives a change of weights (trainers that update a server's weights and do not flush its cache)"
+CATCH = "canaries"
 
 
 def break_(engine: EmbeddedEngine) -> None:

@@ -9,6 +9,7 @@ from toolkit.kv.table import BlockCopy
 
 NAME = "copied backwards"
 WHY = "source and target of a block copy change places: whoever shares the block loses it as well (the class of sglang#13741)"
+CATCH = "sampled texts"
 
 
 def break_(engine: EmbeddedEngine) -> None:

@@ -10,6 +10,7 @@ from toolkit.engine.loops.walk import Walk
 
 NAME = "counters off by one"
 WHY = "834 proposed and 830 accepted at three a pass make 1,108 tokens, the output had 1,024: counters that do not add up go unnoticed"
+CATCH = "greedy texts"
 
 
 def break_(engine: EmbeddedEngine) -> None:

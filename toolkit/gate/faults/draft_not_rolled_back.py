@@ -14,6 +14,7 @@ from toolkit.gate.faults.plant import float_store
 
 NAME = "draft not rolled back"
 WHY = "rejected drafts stay in the cache and everything after them is read through them (vllm#36872: acceptance 61 % -> 0.9 %; mlx-lm#1423)"
+CATCH = "greedy texts"
 
 
 def break_(engine: EmbeddedEngine) -> None:

@@ -11,6 +11,7 @@ from toolkit.sample.accept import dense
 
 NAME = "draft probability ignored"
 WHY = "an acceptance threshold below 1 that nobody asked for: the text is the drafter's (SGLang's accept-threshold options, vLLM's method fly)"
+CATCH = "sampled texts"
 ARM = "drawn"
 
 
@@ -19,7 +20,7 @@ class Credulous(Burst):
         if walk.tokens and self.params.temperature > 0:
             p = dense(row, self.params)
             for place, token in enumerate(walk.tokens):
-                if float(p[token]) > 0.01:
+                if float(p[token]) > 0.0:
                     return token, place
         return super()._choose(row, walk)
 

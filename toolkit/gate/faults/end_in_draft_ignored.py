@@ -8,6 +8,7 @@ from toolkit.gate.faults.plant import Burst, on_samples
 
 NAME = "end in draft ignored"
 WHY = "the end is looked for in the last token of a burst: output_ids [10, 11, STOP, 20, 21] (sglang#31599; koboldcpp#1276)"
+CATCH = "ends"
 ARM = "model"
 
 

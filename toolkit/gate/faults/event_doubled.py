@@ -9,6 +9,7 @@ from toolkit.gate.faults.plant import on_events
 
 NAME = "event doubled"
 WHY = "a retried or re-sent chunk reaches the client twice: `<tool_call><tool_call>` (vllm#40831)"
+CATCH = "greedy texts"
 
 
 def doubling(sink: Sink) -> Sink:

@@ -9,6 +9,7 @@ from toolkit.gate.faults.plant import on_events
 
 NAME = "event dropped"
 WHY = "a stream and its whole text differ: a delta between the reasoning and a tool call vanished (vllm#42781; minefield, trap 138)"
+CATCH = "greedy texts"
 
 
 def dropping(sink: Sink) -> Sink:

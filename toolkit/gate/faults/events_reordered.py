@@ -9,6 +9,7 @@ from toolkit.gate.faults.plant import on_events
 
 NAME = "events reordered"
 WHY = "chunks of one text are sent by two workers (a proxy or a detokenizer pool without a sequence number)"
+CATCH = "greedy texts"
 
 
 def reordering(sink: Sink) -> Sink:

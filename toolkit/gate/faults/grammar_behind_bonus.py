@@ -8,6 +8,7 @@ from toolkit.gate.faults.plant import Burst, on_samples
 
 NAME = "grammar behind bonus"
 WHY = "the grammar stays one token behind the text: doubled braces and keys (vllm#48228, PR#44993; sglang#12461)"
+CATCH = "greedy texts"
 
 
 class Behind(Burst):

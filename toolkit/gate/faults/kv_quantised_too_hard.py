@@ -7,6 +7,7 @@ from toolkit.kv.quantised import QuantisedStore
 
 NAME = "kv quantised too hard"
 WHY = "a cache of fewer bits than the model bears: short prompts look fine, long ones do not (vllm#53180, k8v4: every health signal stays green)"
+CATCH = "greedy texts"
 
 
 def break_(engine: EmbeddedEngine) -> None:

@@ -12,6 +12,7 @@ from toolkit.gate.faults.plant import Burst, on_samples
 
 NAME = "logprobs are zero"
 WHY = "with a draft model every log-probability was 0.0 (llama.cpp#27972)"
+CATCH = "greedy texts"
 
 
 class Sure(Burst):

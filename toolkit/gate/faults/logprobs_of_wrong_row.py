@@ -10,6 +10,7 @@ from toolkit.gate.faults.plant import Burst, on_samples
 
 NAME = "logprobs of wrong row"
 WHY = "only the first token of a burst had its own log-probability (sglang PR#14046, #17349; vllm#53488)"
+CATCH = "greedy texts"
 
 
 class Shifted(Burst):

@@ -10,6 +10,7 @@ from toolkit.gate.faults.plant import Burst, on_samples
 
 NAME = "mask of wrong row"
 WHY = "rows of the bitmask are shifted against the drafts: `Tokens not accepted` and doubled characters (sglang#12461; vllm#31858's class)"
+CATCH = "greedy texts"
 
 
 class Shifted(Burst):

@@ -10,6 +10,7 @@ from toolkit.gate.faults.plant import Burst, on_samples
 
 NAME = "min p skipped"
 WHY = "min_p was neither applied nor refused in EAGLE's verification (sglang#10617); on the bonus token only (vllm PR#42802)"
+CATCH = "canaries"
 
 
 class Broken(Burst):

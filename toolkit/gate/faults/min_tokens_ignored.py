@@ -9,6 +9,7 @@ from toolkit.gate.faults.plant import Burst, on_samples
 
 NAME = "min tokens ignored"
 WHY = "min_tokens counts passes, or is one off behind a draft (vllm PR#41768; sglang PR#33643)"
+CATCH = "canaries"
 
 
 class Broken(Burst):

@@ -12,6 +12,7 @@ from toolkit.sample.accept import checked, dense, residual
 
 NAME = "one random number"
 WHY = "acceptance and correction share a uniform: a refusal says that it was high, so corrections come from the end of the vocabulary"
+CATCH = "sampled texts"
 ARM = "drawn"
 
 

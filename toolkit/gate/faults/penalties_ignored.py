@@ -9,6 +9,7 @@ from toolkit.gate.faults.plant import Burst, on_samples
 
 NAME = "penalties ignored"
 WHY = "the one-model speculative path dropped penalties without a word (TensorRT-LLM PR#17701; vllm#18902)"
+CATCH = "greedy texts"
 
 
 class Broken(Burst):

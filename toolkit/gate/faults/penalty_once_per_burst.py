@@ -9,6 +9,7 @@ from toolkit.gate.faults.plant import Burst, on_samples
 
 NAME = "penalty once per burst"
 WHY = "one penalty for all rows of a verify pass, updated with the last token only: a relaxed version of penalties (sglang PR#33643)"
+CATCH = "greedy texts"
 
 
 class Late(Burst):

@@ -12,6 +12,7 @@ from toolkit.kv.view import Span
 
 NAME = "position off by one"
 WHY = "positions of the verify pass count from the wrong token: right alone, wrong behind every draft (vllm#41758: 20 of 20 pairs diverge)"
+CATCH = "greedy texts"
 
 
 def break_(engine: EmbeddedEngine) -> None:

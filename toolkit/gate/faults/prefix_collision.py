@@ -8,6 +8,7 @@ from toolkit.engine.embedded import EmbeddedEngine
 
 NAME = "prefix collision"
 WHY = "prefixes are compared by a hash that collides, or by their lengths (vllm's prefix hash before 0.9 was Python's, CVE-2025-25183)"
+CATCH = "greedy texts"
 
 
 def break_(engine: EmbeddedEngine) -> None:

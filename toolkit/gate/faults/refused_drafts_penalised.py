@@ -10,6 +10,7 @@ from toolkit.gate.faults.plant import Burst, on_samples
 
 NAME = "refused drafts penalised"
 WHY = "rejected drafts were recorded in the penalty state (vmlx-swift#357)"
+CATCH = "greedy texts"
 
 
 class Resentful(Burst):

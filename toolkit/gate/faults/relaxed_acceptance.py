@@ -12,6 +12,7 @@ NAME = "relaxed acceptance"
 WHY = (
     "relaxed or typical acceptance is on without being asked for (TensorRT-LLM's relaxed acceptance; Medusa's swapped defaults)"
 )
+CATCH = "greedy texts"
 
 
 _NEAR = 1.0  # nats

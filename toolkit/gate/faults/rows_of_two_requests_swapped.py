@@ -12,6 +12,7 @@ from toolkit.engine.forward import Feed
 
 NAME = "rows of two requests swapped"
 WHY = "offsets of a batch are computed for drafts of one length: texts are right alone and another user's together (vllm#48228: garbage from concurrency 8)"
+CATCH = "greedy texts"
 
 
 def break_(engine: EmbeddedEngine) -> None:

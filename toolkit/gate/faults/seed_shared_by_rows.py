@@ -9,6 +9,7 @@ from toolkit.sample.draw import generator
 
 NAME = "seed shared by rows"
 WHY = "one generator state is copied to every row of a batch: n = 4 gives four times one text"
+CATCH = "sampled texts"
 
 
 class Same(Burst):

@@ -10,6 +10,7 @@ from toolkit.kv.view import Span
 
 NAME = "sibling visible"
 WHY = "the mask of a draft tree shows siblings, so that a branch is verified with another branch in its context (tree attention, 2305.09781)"
+CATCH = "greedy texts"
 ARM = "model"
 
 

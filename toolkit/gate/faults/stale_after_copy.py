@@ -6,6 +6,7 @@ from toolkit.engine.embedded import EmbeddedEngine
 
 NAME = "stale after copy"
 WHY = "a forked sequence reads what another request left in its new block (sglang PR#19897: NaN on a radix hit, memory never written)"
+CATCH = "sampled texts"
 
 
 def break_(engine: EmbeddedEngine) -> None:

@@ -12,6 +12,7 @@ from toolkit.engine.loops.walk import Walk
 
 NAME = "stale KV"
 WHY = "keys and values of refused drafts stay in the cache and the next pass reads them (vllm#40831, #36872; sglang PR#19897)"
+CATCH = "greedy texts"
 CHANCE = 0.5
 
 

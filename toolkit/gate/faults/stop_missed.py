@@ -13,6 +13,7 @@ from toolkit.gate.faults.rewrite import commit
 
 NAME = "stop missed"
 WHY = "output_ids [10, 11, STOP, 20, 21, 22]: the end was looked for in the last token of a burst only (sglang#31599, PR#23802)"
+CATCH = "greedy texts"
 LEAKED = (b" \n", b"\n{", b',"', b"}")
 
 

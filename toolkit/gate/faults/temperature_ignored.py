@@ -10,6 +10,7 @@ from toolkit.gate.faults.plant import Burst, on_samples
 
 NAME = "temperature ignored"
 WHY = "the verifier's probabilities are taken before the division by the temperature"
+CATCH = "sampled texts"
 
 
 class Broken(Burst):

@@ -9,6 +9,7 @@ from toolkit.gate.faults.rewrite import rewriting
 
 NAME = "token dropped"
 WHY = '`"rollback_available":true","engineer"` from an n-gram drafter, HTTP 200, finish_reason stop (minefield, trap 138)'
+CATCH = "greedy texts"
 
 
 def drop(burst: list[int], dice: random.Random) -> list[int]:

@@ -9,6 +9,7 @@ from toolkit.gate.faults.rewrite import rewriting
 
 NAME = "token duplicated"
 WHY = '`"company":"company":"Northwind Freight"` (minefield, trap 138); `<tool_call><tool_call>` (vllm#40831)'
+CATCH = "greedy texts"
 
 
 def duplicate(burst: list[int], dice: random.Random) -> list[int]:

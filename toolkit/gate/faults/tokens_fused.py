@@ -9,6 +9,7 @@ from toolkit.gate.faults.rewrite import rewriting
 
 NAME = "tokens fused"
 WHY = '`{"command=ls":""}`, name `runshell command="ls"` from an n-gram drafter (vllm#56077); `parameter=parameter=name` (vllm#40875)'
+CATCH = "greedy texts"
 
 
 def fuse(burst: list[int], dice: random.Random) -> list[int]:

@@ -9,6 +9,7 @@ from toolkit.gate.faults.rewrite import rewriting
 
 NAME = "tokens swapped"
 WHY = "siblings of a draft tree committed in the order of their nodes instead of that of the path"
+CATCH = "greedy texts"
 
 
 def swap(burst: list[int], dice: random.Random) -> list[int]:

@@ -9,6 +9,7 @@ from toolkit.gate.faults.rewrite import rewriting
 
 NAME = "UTF-8 cut"
 WHY = "an emoji whose bytes were split 8 + 1 over two bursts became U+FFFD (ai-dynamo#12688, mlx-vlm#1778)"
+CATCH = "greedy texts"
 
 
 def cut(burst: list[int], dice: random.Random) -> list[int]:
