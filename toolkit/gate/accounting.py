@@ -17,6 +17,8 @@ from toolkit.gate.report import Findings
 
 HIGH = 0.98  # acceptance that is rarely real
 REPETITIVE = 0.5  # share of a text's four-token windows that came before in it
+FOREIGN = 0.01  # share of first drafts that a drafter for this model exceeds on any text
+_MANY = 200  # first drafts from which that says something
 _FEW = 50  # drafts from which a share says nothing
 _SHOWN = 6
 _TOLD = {
@@ -38,8 +40,12 @@ def account(baseline: Arm, candidate: Arm, findings: Findings, drafter: str) -> 
     parts = dict.fromkeys(what.partition(",")[0] for what, _ in candidate.answers)
     found["by_part"] = {part: totals([a for what, a in candidate.answers if what.partition(",")[0] == part]) for part in parts}
     found["flags"] = flags([answer for _, answer in candidate.answers])
-    if drafter != "none":
+    found["drafts"] = drafts = _drafts(candidate)
+    if drafts and drafts["accepted"] > drafts["proposed"]:
+        findings.holds.append(f"the candidate's counters say {drafts['accepted']:g} drafts accepted of {drafts['proposed']:g}")
+    if drafter != "none" and not drafts.get("accepted"):
         findings.doubts += idle(found["by_part"], drafter)
+        findings.holds += foreign(found["candidate"], drafter)
     return found
 
 
@@ -50,6 +56,14 @@ def idle(parts: Mapping[str, Mapping[str, Any]], drafter: str) -> list[str]:
         for part, row in parts.items()
         if row["output_tokens"] and not row["accepted"]
     ]  # fmt: skip
+
+
+def foreign(row: Mapping[str, Any], drafter: str) -> list[str]:
+    """A drafter that is as good as none: its head or its vocabulary is that of another model, and every pass pays for it."""
+    tried, taken = (sum(row[name][:1]) for name in ("proposed_by_position", "accepted_by_position"))
+    if tried < _MANY or taken >= FOREIGN * tried:
+        return []
+    return [f"the drafter {drafter} does not know this model: {taken} of {tried} first drafts were accepted"]
 
 
 def flags(answers: Sequence[Answer]) -> list[str]:
@@ -75,6 +89,12 @@ def repetition(ids: Sequence[int], width: int = 4) -> float:
     """Share of windows of `width` tokens that stood in the text before; 0 for a text that is shorter."""
     windows = [tuple(ids[i : i + width]) for i in range(len(ids) - width + 1)]
     return 1 - len(set(windows)) / len(windows) if windows else 0.0
+
+
+def _drafts(arm: Arm) -> dict[str, float]:
+    """By how much the counters of a server rose that tells of drafts in no other way."""
+    now = arm.engine.drafts() if hasattr(arm.engine, "drafts") else {}
+    return {name: count - arm.drafts.get(name, 0.0) for name, count in now.items()}
 
 
 def _exported(arm: Arm, found: Mapping[str, Any]) -> list[str]:

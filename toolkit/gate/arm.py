@@ -60,6 +60,7 @@ class Arm:
         self.patience_s = patience_s
         self.answers: list[tuple[str, Answer]] = []
         self.counters: dict[str, float] = {}  # what the engine exported before
+        self.drafts: dict[str, float] = engine.drafts() if hasattr(engine, "drafts") else {}  # the same, of drafts
         self.memory = memory
         self._count = 0
 

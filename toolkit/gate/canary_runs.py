@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from toolkit.contracts import Message
-from toolkit.errors import ContextError
+from toolkit.errors import ContextError, UnsupportedError
 from toolkit.gate.arm import Answer, Arm
 from toolkit.gate.asking import is_certain, request_of
 from toolkit.gate.books import complaints
@@ -44,7 +44,10 @@ def run_canaries(baseline: Arm, candidate: Arm, findings: Findings, *, tier: str
 
 
 def _run(canary: Canary, baseline: Arm, candidate: Arm, ties: float, findings: Findings) -> tuple[str, str]:
-    expected, found = (_ask(canary, arm) for arm in (baseline, candidate))
+    try:
+        expected, found = (_ask(canary, arm) for arm in (baseline, candidate))
+    except UnsupportedError as error:  # what is asked cannot even be written for that engine
+        return "not checkable", str(error)
     for one in expected:
         if one.error is not None and not _is_refused(one):
             findings.blocks.append(f"canary {canary.name}: the baseline failed: {one.error}")

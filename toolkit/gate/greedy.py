@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolkit.contracts import Completion, Engine, Grammar, Request, SamplingParams
+from toolkit.errors import UnsupportedError
 from toolkit.gate.arm import Answer, Arm
+from toolkit.gate.asking import LIFT
 from toolkit.gate.corpus import texts
 from toolkit.gate.parting import parting, tolerance
 from toolkit.gate.report import Findings
@@ -43,7 +45,7 @@ class Setting:
 def settings(engine: Engine, tokens: int) -> list[Setting]:
     """The settings of a run, `tokens` a text; ids are those of the engine's tokenizer."""
     base = SamplingParams(max_tokens=tokens, ignore_eos=True)
-    few = {token: 30.0 for letter in _LETTERS for token in engine.tokenizer.encode(letter)}
+    few = lifted(engine, _LETTERS)
     return [
         Setting("free, alone", base, 1),
         Setting("free, together", base, 4),
@@ -52,6 +54,14 @@ def settings(engine: Engine, tokens: int) -> list[Setting]:
         Setting("regex", replace(base, ignore_eos=False), 2, Grammar("regex", f"[{_LETTERS}]{{{tokens // 2}}}")),
         Setting("penalties", replace(base, logit_bias=few, frequency_penalty=0.5, presence_penalty=0.3), 2),
     ]
+
+
+def lifted(engine: Engine, letters: str) -> dict[int, float]:
+    """A bias that leaves little but these letters; {} where an engine's token ids are not known."""
+    try:
+        return {token: LIFT for letter in letters for token in engine.tokenizer.encode(letter)}
+    except UnsupportedError:
+        return {}
 
 
 def compare_greedy(baseline: Arm, candidate: Arm, findings: Findings, *, tier: str, seed: int) -> dict[str, Any]:

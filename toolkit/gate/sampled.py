@@ -21,6 +21,7 @@ from toolkit.errors import ToolkitError
 from toolkit.gate.arm import Answer, Arm
 from toolkit.gate.corpus import texts
 from toolkit.gate.frequencies import ALARM, Comparison, Heap, Text, compare
+from toolkit.gate.greedy import lifted
 from toolkit.gate.report import Findings
 
 DRAWLESS = ("ngram",)  # drafters whose every guess is certain
@@ -42,13 +43,13 @@ class Setting:
 
 
 def settings(engine: Engine, seed: int) -> list[Setting]:
-    """Two ways to draw from few tokens, where frequencies tell most, and one from all of them."""
+    """Two ways to draw from few tokens, where frequencies tell most, and one from all of them; without a bias where there are no ids."""
     dice = random.Random(f"sampled/{seed}")
-    few = {token: 30.0 for letter in _LETTERS for token in engine.tokenizer.encode(letter)}
+    few = lifted(engine, _LETTERS)
     spelled = "".join(dice.choice(_LETTERS) for _ in range(48))
     base = SamplingParams(temperature=1.0, max_tokens=8, ignore_eos=True)
     return [
-        Setting("few tokens", replace(base, logit_bias=few), spelled),
+        *([Setting("few tokens", replace(base, logit_bias=few), spelled)] if few else ()),
         Setting(
             "filters",
             replace(base, ignore_eos=False, temperature=1.2, top_k=3, top_p=0.9, min_p=0.02, frequency_penalty=0.4, max_tokens=10),
@@ -89,13 +90,14 @@ def _row(setting: Setting, baseline: Arm, candidate: Arm, count: int, seeds: int
 
 
 def _heap(baseline: Engine, answers: Sequence[Answer]) -> Heap:
-    """The texts with their log-probabilities by the baseline, whoever drew them; without where it cannot score."""
-    ids = [sample.token_ids for each in answers for sample in each.samples]
-    prompt = prompt_ids(answers[0].request.prompt, baseline.tokenizer)
+    """The texts with their log-probabilities: by the baseline, whoever drew them; where it cannot score, as they were reported."""
+    samples = [sample for each in answers for sample in each.samples]
+    ids = [sample.token_ids for sample in samples]
     try:
+        prompt = prompt_ids(answers[0].request.prompt, baseline.tokenizer)
         scores = [sum(line) for i in range(0, len(ids), _SCORED) for line in baseline.score(prompt, ids[i : i + _SCORED])]
     except ToolkitError:
-        return [Text(each) for each in ids]
+        return [Text(each.token_ids, sum(row.logprob for row in each.logprobs) if each.logprobs else None) for each in samples]
     return [Text(each, score) for each, score in zip(ids, scores, strict=True)]
 
 

@@ -79,6 +79,11 @@ class Connection:
         """The JSON that answers `body`."""
         return self._exchange("POST", path, body, timeout_s)
 
+    def text(self, path: str) -> str:
+        """The text at `path`, such as a server's counters."""
+        with self._opened("GET", path, None, None) as response:
+            return _body(response, time.monotonic() + self.timeout_s, self.url).decode(errors="replace")
+
     def call(self, path: str) -> None:
         """POST to `path` without a body, for what it does: the answer is that it was done."""
         with self._opened("POST", path, None, None) as response:

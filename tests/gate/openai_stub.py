@@ -1,0 +1,98 @@
+"""A server with the chat completions API over a tiny embedded engine, for tests; `spoil` may change what it sends."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from toolkit.contracts import Completion, Grammar, Request, SamplingParams
+from toolkit.engine.embedded import EmbeddedEngine
+from toolkit.results import only_result
+
+Spoil = Callable[[Completion], Completion]
+
+
+@contextmanager
+def served(engine: EmbeddedEngine, *, spoil: Spoil | None = None, has_metrics: bool = True) -> Iterator[str]:
+    """The URL of the server, its /v1 included."""
+    counts = {"proposed": 0, "accepted": 0}
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None: ...
+
+        def do_GET(self) -> None:
+            if self.path == "/v1/models":
+                self._send(json.dumps({"data": [{"id": "tiny", "max_model_len": 2048}]}))
+            elif self.path == "/metrics" and has_metrics:
+                self._send(
+                    f'vllm:spec_decode_num_draft_tokens_total{{engine="0"}} {counts["proposed"]}.0\n'
+                    f"vllm:spec_decode_num_accepted_tokens_total {counts['accepted']}\n"
+                )
+            else:
+                self.send_error(404)
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            names = (
+                "temperature",
+                "top_p",
+                "top_k",
+                "min_p",
+                "max_tokens",
+                "min_tokens",
+                "seed",
+                "ignore_eos",
+                "frequency_penalty",
+            )
+            told = {name: body[name] for name in (*names, "presence_penalty", "repetition_penalty") if name in body}
+            form = body.get("response_format")
+            request = Request(
+                prompt=body["messages"], sampling=SamplingParams(**told, logprobs=2, stop=tuple(body.get("stop", ()))),
+                grammar=Grammar("json_schema", json.dumps(form["json_schema"]["schema"])) if form else None,
+            )  # fmt: skip
+            events = []
+            for index in range(body["n"]):
+                result = only_result(engine.generate([request]))
+                assert isinstance(result, Completion)
+                counts["proposed"] += result.usage.proposed
+                counts["accepted"] += result.usage.accepted
+                result = spoil(result) if spoil else result
+                content = [self._row(each.token_id, each.logprob, each.top) for each in result.logprobs]
+                events.append(
+                    {"choices": [{"index": index, "delta": {"content": result.text}, "logprobs": {"content": content}}]}
+                )
+                events.append(
+                    {
+                        "choices": [
+                            {"index": index, "delta": {}, "finish_reason": result.finish_reason.replace("grammar", "stop")}
+                        ]
+                    }
+                )
+            count = sum(len(each["choices"][0]["logprobs"]["content"]) for each in events[::2])
+            events.append({"choices": [], "usage": {"completion_tokens": count}})
+            self._send("".join(f"data: {json.dumps(each)}\n\n" for each in events) + "data: [DONE]\n\n")
+
+        def _row(self, token: int, logprob: float, top: Any = ()) -> dict[str, Any]:
+            spelled = engine.tokenizer.token_bytes(token) or b"<end>"
+            found = {"token": spelled.decode(errors="replace"), "bytes": list(spelled), "logprob": logprob}
+            return found | ({"top_logprobs": [self._row(*each) for each in top]} if top else {})
+
+        def _send(self, text: str) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text.encode())))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
