@@ -6,7 +6,9 @@ import importlib.util
 import json
 import os
 import pickle
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,6 +30,7 @@ SCHEMA = {
     "required": ["a", "b"],
     "additionalProperties": False,
 }
+OWN = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
 VARIES = ("timing", "usage")  # what a record costs depends on whom it was decoded with
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install 'ray[data]'")
 
@@ -39,6 +42,8 @@ needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="
     ("options", "kind", "said"),
     [
         ({"address": "ray://head:10001"}, UnsupportedError, "ray job submit"),
+        ({"address": "head"}, UsageError, "host:port"),
+        ({"address": "head:99999"}, UsageError, "host:port"),
         ({"actors": 0}, UsageError, "from 1 to"),
         ({"actors": 10**6}, UsageError, "from 1 to"),
     ],
@@ -46,6 +51,15 @@ needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="
 def test_what_a_pool_cannot_be_is_refused(options: dict[str, Any], kind: type[ToolkitError], said: str) -> None:
     with pytest.raises(kind, match=said):
         RayPool(**options)
+
+
+@needs_ray
+def test_where_no_cluster_listens_it_is_said_at_once() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(EngineError, match=f"no Ray cluster at {address}"), ray_run._cluster(address):
+        pass
 
 
 def test_without_ray_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,33 +124,34 @@ def content(folder: Path, out: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+def environment() -> Iterator[dict[str, str]]:
     """The environment of a cluster of two CPUs on this machine, `ray start --head`, stopped at the end."""
-    port = "16379"
-    own = {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token"), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    own = {**OWN, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     own["RAY_ADDRESS"] = f"127.0.0.1:{port}"
     environment = {**os.environ, **own}
     ray = [str(Path(sys.executable).parent / "ray")]
     arguments = ["--head", "--port", port, "--num-cpus", "2", "--include-dashboard", "false", "--node-ip-address", "127.0.0.1"]
-    (tmp_path / "token").write_text("a" * 64)
     started = subprocess.run([*ray, "start", *arguments], env=environment, capture_output=True, text=True, timeout=60)
     assert started.returncode == 0, started.stderr
     try:
         yield environment
     finally:
-        for process in workers(""):
+        for process in workers(own["RAY_ADDRESS"], ""):
             os.kill(process, signal.SIGKILL)
 
 
-def workers(name: str) -> list[int]:
-    """Processes of the cluster of this test with this in their title ("" = all of them)."""
+def workers(address: str, name: str) -> list[int]:
+    """Processes of the cluster at this address with this in their title ("" = all of them)."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
             title, state = (place / "cmdline").read_bytes(), (place / "environ").read_bytes()
         except OSError:
             continue
-        if b"RAY_ADDRESS=127.0.0.1:16379" in state and b"-m\0toolkit" not in title and name.encode() in title:
+        if f"RAY_ADDRESS={address}".encode() in state and b"-m\0toolkit" not in title and name.encode() in title:
             found.append(int(place.name))
     return [number for number in found if number != os.getpid()]
 
@@ -155,7 +170,7 @@ def test_a_cluster_gives_the_lines_of_the_local_run_and_a_killed_worker_loses_no
     deadline = time.monotonic() + 100
     while len(seen) < 2 or not written(tmp_path / "there"):
         assert job.poll() is None and time.monotonic() < deadline, job.communicate()
-        seen |= set(workers("ray::MapWorker"))
+        seen |= set(workers(environment["RAY_ADDRESS"], "ray::MapWorker"))
         time.sleep(0.02)
     os.kill(min(seen), signal.SIGKILL)
     assert ended(job)["valid"] == RECORDS - 2
@@ -188,7 +203,7 @@ except UsageError as error:
 print(run_job(job, Path("out"), engine, resume=True).valid)
 """
     prepare(tmp_path)
-    environment = {**os.environ, "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token"), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **OWN, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     ran = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
     )

@@ -41,6 +41,14 @@ def test_every_line_of_the_job_is_on_the_page_in_input_order_beside_its_text(tmp
     assert (found["records"], found["shown"], found["kinds"], found["source"]) == (3, 3, {"ok": 2, "error": 1}, "")
 
 
+def test_a_parquet_output_is_read_from_the_lines_it_is_made_of(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    out = finished(tmp_path, VALUES, name="out.parquet")
+    assert out.exists()
+    write_review(out, tmp_path / "page.html")
+    assert [each["kind"] for each in records(tmp_path / "page.html")] == ["ok", "error", "ok"]
+
+
 def test_spans_count_in_the_units_of_the_pages_language(tmp_path: Path) -> None:
     out = finished(tmp_path, VALUES)
     write_review(out, tmp_path / "page.html")

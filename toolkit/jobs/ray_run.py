@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from toolkit.jobs.run import WINDOW, Job, outcomes_of
 
 LOCAL = "local"
 MOST_ACTORS = 10_000
+CONNECT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,9 @@ class RayPool:
                 f"ray address {self.address}: a job reads and writes files, so it runs on a node of the cluster, not through a client",
                 hint="host:port or auto, on a node; `ray job submit` starts it there",
             )
+        host, _, port = self.address.rpartition(":")
+        if self.address not in (LOCAL, "auto") and not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
+            raise UsageError(f"ray address {self.address!r} is not allowed: local, auto or host:port")
         if self.actors is not None and not 1 <= self.actors <= MOST_ACTORS:
             raise UsageError(f"ray actors = {self.actors!r} is not allowed: an integer from 1 to {MOST_ACTORS}")
 
@@ -135,8 +140,9 @@ def _cluster(address: str) -> Iterator[Any]:
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         here = {"include_dashboard": False} if address == LOCAL else {}
         try:
+            _knock(address)
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **here)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise EngineError(
                 f"no Ray cluster at {address}: {error}", hint="ray start --head; --ray local starts one for the job"
             ) from None
@@ -145,6 +151,13 @@ def _cluster(address: str) -> Iterator[Any]:
     finally:
         if not connected:
             ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """OSError where nobody listens: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
 
 
 def _ray() -> Any:
