@@ -80,6 +80,12 @@ def test_equal_tokens_open_the_figures_of_every_kind_and_arm(ngram: EmbeddedEngi
     assert {"name", "decode_tok_s", "ttft_s", "e2e_s", "tokens_per_pass", "acceptance_by_position"} <= set(arm)
     assert {"speculative_vs_llamacpp", "copy_vs_llamacpp", "speculative_vs_plain", "copy_vs_plain"} <= set(found["ratios"])
     assert found["ceiling"]["chat"] == {"ngram": found["kinds"]["chat"]["ngram"]["tokens_per_pass"]}
+    assert arm["input_tokens"] > 5 and arm["requested_tokens"] == arm["output_tokens"] == 16 and 0 <= arm["repetition"] <= 1
+    assert 0 <= arm["wait_s"]["median"] <= arm["wait_s"]["p95"]
+    work = arm["per_token"]
+    assert work["speculative"]["weight_bytes"] < work["plain"]["weight_bytes"] and work["plain"]["target_flops"] > 0
+    machine = found["ceiling"]["machine"]
+    assert machine["plain_tok_s"] == pytest.approx(machine["read_bytes_s"] / machine["weight_bytes"])
     assert "<!-- bench-speculation-copying -->" in text and "speculative_vs_plain" in text
 
 
@@ -198,8 +204,23 @@ def test_the_package_s_prompts_are_of_the_promised_kinds_and_all_different() -> 
     found = promptsets.load()
     assert {"chat", "code", "extraction", "copying", "languages"} <= set(found)
     texts = [text for many in found.values() for text in many]
-    assert len(set(texts)) == len(texts) and min(map(len, found.values())) >= 8
+    assert len(set(texts)) == len(texts) and min(len(many) for kind, many in found.items() if kind != "long") >= 8
     assert promptsets.load(kinds=("code",), limit=2) == {"code": found["code"][:2]}
+
+
+def test_the_prompts_are_those_that_figures_were_measured_on() -> None:
+    assert promptsets.digest() == promptsets.SHA256
+    assert {"chat", "code", "extraction", "copying", "long"} <= set(promptsets.load())
+
+
+def test_tokens_of_a_burst_share_the_time_that_it_was_waited_for() -> None:
+    rows = {"chat": [{"plain": sample(10.0, waits=(0.1,) * 9), "a": sample(10.0, waits=(0.4, 0.1, 0.1, 0.1), repetition=0.9)}]}
+    found = speculation_report.summarise(rows, ["a"], tokens=11, temperature=0.0, rounds=1, tie_nats=0.0)
+    assert found["kinds"]["chat"]["a"]["wait_s"]["median"] == pytest.approx(0.1)
+    assert found["kinds"]["chat"]["a"]["per_token"] is None and found["notes"] == []
+    rows["chat"][0]["plain"] = sample(10.0, repetition=0.8)
+    found = speculation_report.summarise(rows, ["a"], tokens=11, temperature=0.0, rounds=1, tie_nats=0.0)
+    assert found["notes"] == ["chat: 85% of the median text repeats itself"]
 
 
 def test_every_english_prompt_is_about_what_training_leaves_out() -> None:

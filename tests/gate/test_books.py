@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from toolkit.contracts import Completion, Delta, Incident, PassTrace, Request, SamplingParams, Usage
-from toolkit.gate.accounting import flags, idle, repetition
+from toolkit.engine.repeats import repetition
+from toolkit.gate.accounting import flags, idle
 from toolkit.gate.arm import Answer
 from toolkit.gate.books import balance, complaints, totals
 
@@ -108,6 +109,4 @@ def test_a_drafter_that_did_nothing_in_a_part_is_named() -> None:
         "greedy": {"output_tokens": 5, "accepted": 2, "proposed": 4},
         "sampled": {"output_tokens": 5, "accepted": 0, "proposed": 0},
     }
-    assert list(idle(rows, "mtp")) == [
-        "speculation (mtp) is not proven active in the part sampled: no draft was counted"
-    ]
+    assert list(idle(rows, "mtp")) == ["speculation (mtp) is not proven active in the part sampled: no draft was counted"]

@@ -6,6 +6,7 @@ Knows nothing about: engines, what is measured.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from toolkit.errors import InputError, UsageError
 from toolkit.schema import parse_json
 
 SPECULATION = Path(__file__).parent / "prompts" / "speculation.jsonl"
+SHA256 = "d1e7c70ec25ab5eb51fbffa5d9f1015da6730f332379de30c1f413b072e8cab3"  # of that file: figures are of these prompts
 MOST_BYTES = 16 << 20
 
 
@@ -32,6 +34,11 @@ def load(path: Path | None = None, *, kinds: Sequence[str] = (), limit: int | No
     if not chosen:
         raise InputError(f"{path} holds no prompts")
     return {kind: found[kind][:limit] for kind in dict.fromkeys(chosen)}
+
+
+def digest(path: Path | None = None) -> str:
+    """SHA-256 of a file of prompts, by which two measurements are known to be of the same ones."""
+    return hashlib.sha256((path or SPECULATION).read_bytes()).hexdigest()
 
 
 def _row(line: bytes, where: str) -> tuple[str, str]:

@@ -10,22 +10,33 @@ once each, in an order that rotates. Texts end where the model ends them. Time i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rich.console import Console
 from rich.progress import track
 
 from toolkit.bench import speculation_report
+from toolkit.bench.accounting import model_of
+from toolkit.bench.bandwidth import ceiling, read_bandwidth
 from toolkit.bench.llamacpp_peer import Run
 from toolkit.bench.peers import gap
 from toolkit.bench.speculation_rows import PEER, PLAIN, Row, Sample
-from toolkit.contracts import Completion, Engine, Request, SamplingParams, Usage, require
+from toolkit.contracts import Completion, Delta, Done, Engine, Request, SamplingParams, Usage, require
 from toolkit.engine.admission import prompt_ids
 from toolkit.engine.card import card
-from toolkit.results import only_result
+from toolkit.engine.repeats import repetition
+from toolkit.results import answered
 
 TIE = 1e-4  # nats between two tokens that float32 may order otherwise with other rows in the pass
+
+
+class Timed(NamedTuple):
+    """A text, and how long each of its tokens after the first was waited for."""
+
+    result: Completion
+    waits: tuple[float, ...]
 
 
 class Peer(Protocol):
@@ -54,8 +65,10 @@ def run(
     first = next(iter(engines.values()))
     tie = 0.0 if all(getattr(each, "format", "").startswith("int8") for each in engines.values()) else TIE
     result = speculation_report.summarise(
-        rows, list(engines), tokens=tokens, temperature=temperature, rounds=rounds, tie_nats=tie
-    ) | {"card": card(first)}
+        rows, list(engines), tokens=tokens, temperature=temperature, rounds=rounds, tie_nats=tie,
+        models={name: model_of(engine) for name, engine in engines.items()},
+    ) | {"card": card(first)}  # fmt: skip
+    result["ceiling"]["machine"] = ceiling(model_of(first), read_bandwidth())
     speculation_report.show(console, result)
     return result
 
@@ -63,9 +76,9 @@ def run(
 def _row(engines: Mapping[str, Engine], peer: Peer | None, text: str, sampling: SamplingParams, index: int) -> Row:
     plain = next(iter(engines.values()))
     ids = prompt_ids([{"role": "user", "content": text}], plain.tokenizer)
-    reference = _decode(plain, ids, sampling, speculate=False)
+    reference = _decode(plain, ids, sampling, speculate=False).result
     arms: dict[str, Callable[[], Sample]] = {
-        PLAIN: lambda: _sample(plain, ids, reference, _decode(plain, ids, sampling, speculate=False)),
+        PLAIN: lambda: _sample(plain, ids, reference, _decode(plain, ids, sampling, speculate=False), sampling),
         **{name: lambda engine=engine: _arm(engine, ids, reference, sampling) for name, engine in engines.items()},  # type: ignore[misc]
     }
     if peer is not None and len(reference.token_ids) > 1:
@@ -75,17 +88,29 @@ def _row(engines: Mapping[str, Engine], peer: Peer | None, text: str, sampling: 
     return {name: arms[name]() for name in names[turn:] + names[:turn]}
 
 
-def _decode(engine: Engine, ids: Sequence[int], sampling: SamplingParams, *, speculate: bool = True) -> Completion:
-    result = only_result(engine.generate([Request(prompt=ids, sampling=sampling, speculate=speculate)]))
+def _decode(engine: Engine, ids: Sequence[int], sampling: SamplingParams, *, speculate: bool = True) -> Timed:
+    request = Request(prompt=ids, sampling=sampling, speculate=speculate)
+    waits: list[float] = []
+    last, result = 0.0, None
+    for event in answered(engine.generate([request])):
+        now = time.perf_counter()
+        if isinstance(event, Done):
+            result = event.result
+        elif isinstance(event, Delta) and event.token_ids:
+            waits += (
+                [(now - last) / len(event.token_ids)] * len(event.token_ids) if last else [0.0] * (len(event.token_ids) - 1)
+            )
+            last = now
     assert isinstance(result, Completion)
-    return result
+    return Timed(result, tuple(waits))
 
 
 def _arm(engine: Engine, ids: Sequence[int], reference: Completion, sampling: SamplingParams) -> Sample:
-    return _sample(engine, ids, reference, _decode(engine, ids, sampling))
+    return _sample(engine, ids, reference, _decode(engine, ids, sampling), sampling)
 
 
-def _sample(engine: Engine, ids: Sequence[int], reference: Completion, found: Completion) -> Sample:
+def _sample(engine: Engine, ids: Sequence[int], reference: Completion, timed: Timed, sampling: SamplingParams) -> Sample:
+    found = timed.result
     compared = reference.seed is None
     same = found.token_ids == reference.token_ids
     timing = found.timing
@@ -98,6 +123,9 @@ def _sample(engine: Engine, ids: Sequence[int], reference: Completion, found: Co
         same=same if compared else None,
         gap=0.0 if same or not compared else gap(engine, ids, found.token_ids, reference.token_ids),
         notes=found.notes,
+        asked=sampling.max_tokens,
+        repetition=repetition(found.token_ids),
+        waits=timed.waits,
     )
 
 

@@ -45,9 +45,21 @@ def run(
             reasons.append(f"{unequal} texts differ with and without speculation at batch {size}")
     verdict = "HOLD" if reasons else "PASS"
     kept = [{k: v for k, v in row.items() if not reasons or k not in ("vs_plain", "at_least")} for row in rows]
-    result = {"verdict": verdict, "reasons": reasons, "temperature": temperature, "least": LEAST, "batches": kept}
+    result = {
+        "verdict": verdict,
+        "reasons": reasons,
+        "temperature": temperature,
+        "least": LEAST,
+        "batches": kept,
+        "stops_paying_at": _stops(kept),
+    }
     _show(console, result)
     return result
+
+
+def _stops(rows: Sequence[dict[str, Any]]) -> int | None:
+    """The smallest batch at which speculation is no faster than plain decoding; None where it always is, or nothing is told."""
+    return next((row["batch"] for row in rows if "vs_plain" in row and row["vs_plain"][1] <= 1.0), None)
 
 
 def _size(

@@ -18,6 +18,7 @@ from toolkit.bench.speculation_rows import PEER, PLAIN, Row, Sample, arms, compl
 from toolkit.bench.stats import median, quantile
 from toolkit.engine.card import line
 
+LOOPING = 0.5  # share of a text that stood in it before
 CHAT, COPYING = "chat", "copying"  # kinds whose best arm is named in the ratios
 HEAD = ("arm", "tokens/pass", "expected", "accepted", "by position", "same ids", "tok/s", "x plain", "x llama.cpp", "drafting")
 
@@ -30,11 +31,13 @@ def summarise(
     temperature: float,
     rounds: int,
     tie_nats: float,
+    models: Mapping[str, accounting.Model | None] | None = None,
 ) -> dict[str, Any]:
-    """Verdict first; seconds and ratios only after a PASS."""
+    """Verdict first; seconds and ratios only after a PASS. `models`: what runs in each arm, for the work of a token."""
+    models = models or {}
     reasons = complaints(rows, tie_nats)
     kinds = {
-        kind: {name: figures(kept, name, timed=not reasons) for name in arms(kept, names)}
+        kind: {name: figures(kept, name, timed=not reasons, model=models.get(name)) for name in arms(kept, names)}
         for kind, kept in rows.items()
         if kept
     }
@@ -46,15 +49,30 @@ def summarise(
         "settings": {"tokens": tokens, "temperature": temperature, "rounds": rounds, "tie_nats": tie_nats, "batch": 1},
         "prompts": {kind: len(kept) // rounds for kind, kept in rows.items()},
         "kinds": kinds,
-        "arms": [{"name": name, **figures(every, name, timed=not reasons)} for name in arms(every, names)],
+        "arms": [
+            {"name": name, **figures(every, name, timed=not reasons, model=models.get(name))} for name in arms(every, names)
+        ],
         "ratios": {} if reasons else ratios(kinds, names),
         "ceiling": {kind: {name: each[name]["tokens_per_pass"] for name in names} for kind, each in kinds.items()},
-        "notes": sorted({f"{name}: {note}" for row in every for name, each in row.items() for note in each.notes}),
+        "notes": sorted({f"{name}: {note}" for row in every for name, each in row.items() for note in each.notes})
+        + loops(rows),
         "definition": "x_vs_y: tokens a second of x over y's, per prompt, median over prompts; the time is that after the first token",
     }
 
 
-def figures(rows: Sequence[Row], name: str, *, timed: bool) -> dict[str, Any]:
+def loops(rows: Mapping[str, Sequence[Row]]) -> list[str]:
+    """Kinds of prompts whose timed texts mostly repeat themselves: their speed says nothing about other texts."""
+    shares = {
+        kind: [each.repetition for row in kept for name, each in row.items() if name != PEER] for kind, kept in rows.items()
+    }
+    return [
+        f"{kind}: {median(values):.0%} of the median text repeats itself"
+        for kind, values in shares.items()
+        if values and median(values) >= LOOPING
+    ]
+
+
+def figures(rows: Sequence[Row], name: str, *, timed: bool, model: accounting.Model | None = None) -> dict[str, Any]:
     """What one arm did over some prompts."""
     samples = [row[name] for row in rows if name in row]
     usage = accounting.total(each.usage for each in samples)
@@ -65,6 +83,11 @@ def figures(rows: Sequence[Row], name: str, *, timed: bool) -> dict[str, Any]:
         "texts": len(samples),
         "identical": sum(each.same is True for each in samples),
         "compared": sum(each.same is not None for each in samples),
+        "input_tokens": median([each.usage.input_tokens for each in samples]),
+        "requested_tokens": max(each.asked for each in samples),
+        "output_tokens": median([each.tokens for each in samples]),
+        "repetition": median([each.repetition for each in samples]),
+        "per_token": work(samples, model),
     }
     if not timed:
         return found
@@ -72,12 +95,32 @@ def figures(rows: Sequence[Row], name: str, *, timed: bool) -> dict[str, Any]:
         "decode_tok_s": median([each.tok_s for each in samples]),
         "ttft_s": median([each.ttft_s for each in samples]),
         "e2e_s": median([each.e2e_s for each in samples]),
+        "wait_s": waits(samples),
         "draft_share_of_time": usage.draft_s / max(1e-9, sum(each.decode_s for each in samples)),
     }
     for label, other in (("vs_plain", PLAIN), ("vs_llamacpp", PEER)):
         shares = [row[name].tok_s / row[other].tok_s for row in rows if other in row and _both(row[name], row[other])]
         if shares and name != other:
             found[label] = [quantile(shares, q) for q in (0.25, 0.5, 0.75)]
+    return found
+
+
+def waits(samples: Sequence[Sample]) -> dict[str, float] | None:
+    """Seconds that a token after the first is waited for: half and 95 of 100 are not waited for longer. Counted in tokens, not in events."""
+    every = [wait for each in samples for wait in each.waits]
+    return {"median": median(every), "p95": quantile(every, 0.95)} if every else None
+
+
+def work(samples: Sequence[Sample], model: accounting.Model | None) -> dict[str, dict[str, float]] | None:
+    """FLOPs and bytes of one committed token, plain and as it was decoded; None where the model is not known."""
+    told = [each for each in samples if each.usage.steps and each.usage.output_tokens]
+    if model is None or not told:
+        return None
+    tokens = sum(each.usage.output_tokens for each in told)
+    found: dict[str, dict[str, float]] = {}
+    for label, how in (("plain", accounting.plain_work), ("speculative", accounting.speculative_work)):
+        rows = [(each.usage.output_tokens, how(each.usage, model)) for each in told]
+        found[label] = {name: sum(count * row[name] for count, row in rows) / tokens for name in rows[0][1]}
     return found
 
 

@@ -27,6 +27,9 @@ class Sample:
     same: bool | None = None
     gap: float = 0.0
     notes: tuple[str, ...] = ()
+    asked: int = 0  # tokens that were asked for at most
+    repetition: float = 0.0  # share of the text that stood in it before
+    waits: tuple[float, ...] = ()  # seconds that each token after the first was waited for: those of a burst share its time
 
     @property
     def tok_s(self) -> float:

@@ -93,6 +93,7 @@ def speculation(
             speculation.run(engines, texts, peer=peer, tokens=tokens, rounds=rounds, temperature=temperature, console=out),
             records,
         )
+        result["prompts_sha256"] = promptsets.digest(prompts)
         free = next((name for name in engines if _is_free(name)), None)
         if batches and free is not None:
             every = [text for many in texts.values() for text in many]

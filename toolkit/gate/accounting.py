@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from toolkit.engine.repeats import repetition
 from toolkit.gate.arm import Answer, Arm
 from toolkit.gate.books import complaints, totals
 from toolkit.gate.report import Findings
@@ -83,12 +84,6 @@ def flags(answers: Sequence[Answer]) -> list[str]:
                     f"{usage.accepted} of {usage.proposed} drafts accepted on a text of which {share:.0%} repeats itself"
                 )
     return found[:_SHOWN]
-
-
-def repetition(ids: Sequence[int], width: int = 4) -> float:
-    """Share of windows of `width` tokens that stood in the text before; 0 for a text that is shorter."""
-    windows = [tuple(ids[i : i + width]) for i in range(len(ids) - width + 1)]
-    return 1 - len(set(windows)) / len(windows) if windows else 0.0
 
 
 def _drafts(arm: Arm) -> dict[str, float]:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolkit.contracts import Completion, Grammar, Request, Tokenizer
+from toolkit.engine.repeats import repetition
 from toolkit.errors import ToolkitError
-from toolkit.gate.accounting import repetition
 from toolkit.gate.sandbox import run
 from toolkit.schema import parse_json
 from toolkit.validate.check import Validator
