@@ -63,7 +63,7 @@ def lengths(found: Completion) -> list[int]:
 
 
 @pytest.mark.parametrize("table", [STEEP, {1: 1.0, 64: 80.0}], ids=["a row costs a pass", "a row costs more"])
-def test_where_costs_say_no_nothing_is_proposed_and_nothing_is_said(
+def test_where_costs_say_no_nothing_is_proposed_and_every_pass_is_counted_as_rested(
     engine: EmbeddedEngine, line: list[int], table: Mapping[int, float]
 ) -> None:
     (plain,) = decode(engine, None, GREEDY)
@@ -71,6 +71,7 @@ def test_where_costs_say_no_nothing_is_proposed_and_nothing_is_said(
     (found,) = decode(engine, Pace(costs_of(table)), GREEDY, source)
     assert (found.usage.proposed, found.usage.rows, found.usage.passes) == (0, plain.usage.rows, plain.usage.passes)
     assert found.notes == () and same(found, plain)
+    assert found.usage.rested >= found.usage.steps - 2  # all but the prompt's, and the last where no room was left
     assert [drafter.text for drafter in source.opened] == [line[: len(source.opened[0].text)]]  # it goes on being told
     assert [drafter.closed for drafter in source.opened] == [1]
 

@@ -134,6 +134,8 @@ def _end(index: int, result: Completion, report: Report | None) -> None:
     text = f"sample {index}: {result.usage.output_tokens} tokens, ended by {result.finish_reason}{ended}"
     if result.seed is not None:
         text += f", seed {result.seed}"
+    if result.usage.rested:
+        text += f"; nothing was drafted in {result.usage.rested} of {result.usage.steps} passes, where it does not pay"
     if report is not None and not report.valid:
         text += f"; NOT VALID: {report.violations[0].message}"
     click.echo(text, err=True)

@@ -60,6 +60,7 @@ class Books:
     discarded: int = 0
     rechecked: int = 0
     draft_s: float = 0.0
+    rested: int = 0
     guard_s: float = 0.0
 
     def count_step(self, tree: DraftTree, accepted: int, emitted: int) -> None:
@@ -163,6 +164,7 @@ class Job:
             discarded=books.discarded,
             rechecked=books.rechecked,
             draft_s=books.draft_s,
+            rested=books.rested,
             guard_s=books.guard_s,
             kv_blocks_peak=books.blocks_peak,
             kv_blocks_shared=books.blocks_shared,

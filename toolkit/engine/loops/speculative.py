@@ -98,6 +98,8 @@ class Line:
             budget = self._stride.budget(sample.room - 1)
             if budget.nodes:
                 self._tree = self._guard(self._propose, budget) or EMPTY
+            else:
+                self.job.books.rested += 1
         self.hidden = [] if self._drafter is not None and self._source.needs_hidden else None
         return Ask(sample.sequence, sample.rows_wanted, tree=self._tree, hidden=self.hidden)
 
