@@ -123,6 +123,22 @@ def test_ray_options_go_together(run: Run, tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "o").exists()
 
 
+def test_actors_get_the_options_that_were_typed_and_a_folder_by_its_whole_path(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "model").mkdir()
+    found = []
+    monkeypatch.setattr("toolkit.jobs.ray_run.RayPool.check", lambda pool, job: found.append(pool) or 1 / 0)
+    job = ("extract", "in.jsonl", "--schema", "thing.json", "--out", "o", "--ray", "auto")
+    run(*job, "--model", "model", "--threads", "3", "--ray-actors", "4")
+    run(*job, "--engine", "http://a:1,http://b:2", "--timeout", "5", "--tokenizer", "smollm2")
+    here, there = found
+    assert (here.address, here.engine, here.actors) == ("auto", "embedded", 4)
+    assert here.options.items() >= {"model": str(tmp_path / "model"), "threads": 3, "dtype": "float32"}.items()
+    assert (there.engine, there.options) == ("http://a:1,http://b:2", {"timeout_s": 5.0, "tokenizer": "smollm2"})
+
+
 def test_a_histogram_is_a_bar_a_bin() -> None:
     assert bars([0, 1, 4, 8]) == " ▁▄█"
     assert bars([0, 0]) == "  " and bars([1, 1000]) == "▁█"
