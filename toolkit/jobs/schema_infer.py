@@ -96,5 +96,5 @@ def _stretched(amount: float, slack: float) -> float:
     wanted = max(slack * amount, 1)
     if wanted > LARGEST:
         return amount
-    power = 10 ** math.floor(math.log10(wanted))
+    power: int = 10 ** math.floor(math.log10(wanted))
     return next(math.ceil(step * power) for step in (1, 2, 5, 10) if step * power >= wanted)
