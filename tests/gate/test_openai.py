@@ -44,10 +44,10 @@ def memory() -> Memory:
     return {}
 
 
-def gate(baseline: OpenAiEngine, url: str, memory: Memory, *, is_hasty: bool = False) -> Report:
+def gate(baseline: OpenAiEngine, url: str, memory: Memory, *, first: str = "") -> Report:
     engine = open_named(url, embedded={}, remote={})
     try:
-        return run_gate(baseline, engine, memory=memory, is_hasty=is_hasty)  # type: ignore[arg-type]
+        return run_gate(baseline, engine, memory=memory, first=first)  # type: ignore[arg-type]
     finally:
         engine.close()
 
@@ -91,7 +91,7 @@ def test_a_server_that_garbles_is_held(baseline: OpenAiEngine, plain: EmbeddedEn
         return replace(result, text=result.text.replace("a", "b"), logprobs=result.logprobs[:-1])
 
     with served(plain, spoil=garble) as url:
-        assert gate(baseline, url, memory, is_hasty=True).verdict == "HOLD"
+        assert gate(baseline, url, memory, first="canaries").verdict == "HOLD"
 
 
 def test_what_such_a_server_has_not_is_refused_by_name(plain: EmbeddedEngine) -> None:

@@ -53,18 +53,18 @@ def gate(
     A PASS is kept under the user's cache folder: the speed of a pair is printed by `bench speculation` only where there is one.
     """
     if teeth:
-        return _teeth(as_json, candidate, seeds)
+        return _teeth(as_json, candidate, seeds, is_quick)
     if candidate is None:
         raise UsageError("--candidate is missing", hint="--candidate embedded:mtp, or a server's URL")
     from toolkit.gate.open import open_named
     from toolkit.gate.passes import keep
-    from toolkit.gate.run import run_gate
+    from toolkit.gate.run import Tier, run_gate
 
     own = {
         name: value for name, value in (("model", model), ("threads", threads), ("kv_blocks", kv_blocks)) if value is not None
     }
     remote = taken(options)
-    tier = "quick" if is_quick else "full"
+    tier: Tier = "quick" if is_quick else "full"
     out, reports = console(), []
     with no_verdict(), contextlib.ExitStack() as stack:
         engines = []
@@ -114,12 +114,12 @@ def _show(out: Any, report: Any) -> None:
         )  # fmt: skip
 
 
-def _teeth(as_json: bool, candidate: str | None, seeds: int | None) -> int:
+def _teeth(as_json: bool, candidate: str | None, seeds: int | None, is_quick: bool) -> int:
     if candidate is not None:
         raise UsageError("--candidate says nothing with --teeth: it is the tiny model with every fault", hint="leave it out")
     from toolkit.gate.teeth import run
 
-    result = run(console=console(), **({} if seeds is None else {"seeds": seeds}))
+    result = run(console=console(), is_hasty=is_quick, **({} if seeds is None else {"seeds": seeds}))
     if as_json:
         emit(result)
     return CODES[result["verdict"]]

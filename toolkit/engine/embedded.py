@@ -6,6 +6,7 @@ of them in flight; everything else (`complete`, `beam`, `score`) is one request.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import queue
 import weakref
@@ -35,6 +36,7 @@ from toolkit.engine.loops.speculative import Line as Speculated
 from toolkit.engine.loops.speculative import speculative
 from toolkit.engine.metrics import Metrics
 from toolkit.engine.oversight import Oversight
+from toolkit.engine.pace import Pace
 from toolkit.engine.plan import Plan
 from toolkit.engine.scheduler import Scheduler
 from toolkit.engine.sequence import Sequence as Line
@@ -165,6 +167,17 @@ class EmbeddedEngine(Front):
     def draft(self) -> dict[str, Any]:
         """How far it looks ahead (None = by measurement), and the options of the drafter's own that were given."""
         return {"tokens": self._plan.tokens, "nodes": self._plan.nodes, **self._plan.options}
+
+    @contextlib.contextmanager
+    def drafting(self, *, tokens: int, nodes: int) -> Iterator[None]:
+        """Within it a draft that is left to measurement is so large, whether or not that pays: for those who check what drafts do."""
+        pace = self._pace
+        if pace is not None and pace.fixed(1) is None:
+            self._pace = Pace(pace.costs, tokens=tokens, nodes=nodes)
+        try:
+            yield
+        finally:
+            self._pace = pace
 
     @property
     def breaker(self) -> Breaker:

@@ -82,7 +82,7 @@ def _ask(canary: Canary, arm: Arm) -> list[Answer]:
         found += arm.ask(what, [request])
         if found[-1].error is not None:
             break
-        chat = [*request.prompt, {"role": "assistant", "content": found[-1].first.text}]  # type: ignore[list-item]
+        chat = [*request.prompt, {"role": "assistant", "content": found[-1].first.text}]
     return found
 
 

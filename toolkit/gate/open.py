@@ -32,7 +32,8 @@ def open_named(text: str, *, embedded: Mapping[str, Any], remote: Mapping[str, A
     name, _, more = text.partition("@")
     if name.partition(":")[0] != "embedded":
         raise UsageError(f"engine {text!r} is unknown: it is embedded[:drafter][@name=value,...], or a URL")
-    options, draft = dict(embedded), {}
+    options = dict(embedded)
+    draft: dict[str, Any] = {}
     for item in filter(None, more.split(",")):
         key, given, value = item.partition("=")
         if not given or not key or key in draft:

@@ -35,6 +35,7 @@ from toolkit.contracts import (
     Prompt,
     Request,
     Timing,
+    Tokenizer,
     TokenLogprob,
     Usage,
 )
@@ -55,12 +56,11 @@ _REASONS: Mapping[str, FinishReason] = {"stop": "stop", "length": "length", "too
 class Spelled:
     """A tokenizer that knows only how tokens which came are spelled; ids are made of the spelling, the same for every server."""
 
-    vocab_size = 1 << 48
-    eos_ids: tuple[int, ...] = ()
-    control_ids: frozenset[int] = frozenset()
-    fingerprint = ""
-
     def __init__(self) -> None:
+        self.vocab_size = 1 << 48
+        self.eos_ids: tuple[int, ...] = ()
+        self.control_ids: frozenset[int] = frozenset()
+        self.fingerprint = ""
         self._bytes: dict[int, bytes] = {}
 
     def id_of(self, spelling: bytes) -> int:
@@ -106,7 +106,8 @@ class OpenAiEngine:
                 raise UsageError(f"{name} is no option of an OpenAI-compatible server", hint="leave it out")
         self._connection = Connection(url, api_key=api_key, verify=verify, timeout_s=timeout_s)
         self._root = Connection(url.rstrip("/").removesuffix("/v1"), api_key=api_key, verify=verify, timeout_s=timeout_s)
-        self.tokenizer = Spelled()
+        self._spelled = Spelled()
+        self.tokenizer: Tokenizer = self._spelled
         self._pool = ThreadPoolExecutor(TOGETHER, thread_name_prefix="toolkit-openai")
         self._cancelled: set[str] = set()
         try:
@@ -225,7 +226,7 @@ class OpenAiEngine:
 
     def _id(self, row: Mapping[str, Json]) -> int:
         spelled = row.get("bytes")
-        return self.tokenizer.id_of(bytes(spelled) if isinstance(spelled, list) else str(row["token"]).encode())
+        return self._spelled.id_of(bytes(spelled) if isinstance(spelled, list) else str(row["token"]).encode())
 
     def _results(self, request: Request, samples: Sequence[_Sample], told: int, timing: Timing) -> Iterator[Event]:
         count = sum(len(each.ids) for each in samples)
@@ -262,7 +263,7 @@ def _body(request: Request, model: str) -> dict[str, Json]:
         "model": model, "messages": messages, "stream": True, "stream_options": {"include_usage": True}, "n": params.n,
         "temperature": params.temperature, "max_tokens": params.max_tokens, "logprobs": True, "top_logprobs": TOPS,
     }  # fmt: skip
-    given = {
+    given: dict[str, tuple[Json, Json]] = {
         "top_p": (params.top_p, 1.0), "top_k": (params.top_k, 0), "min_p": (params.min_p, 0.0), "seed": (params.seed, None),
         "frequency_penalty": (params.frequency_penalty, 0.0), "presence_penalty": (params.presence_penalty, 0.0),
         "repetition_penalty": (params.repetition_penalty, 1.0), "min_tokens": (params.min_tokens, 0),

@@ -3,11 +3,13 @@
     identity -> canaries -> greedy equality -> ends in drafts -> sampled frequencies -> books -> verdict
 
 In: two engines that are open (and stay so), the tier.   Out: a Report.
+A draft that is left to measurement is fixed while the gate runs: what the measurement chooses never changes an output.
 Knows nothing about: how a part checks, commands.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -23,6 +25,7 @@ from toolkit.gate.latency import latency
 from toolkit.gate.report import Findings, Report
 from toolkit.gate.sampled import compare_sampled
 
+DRAFT = {"tokens": 4, "nodes": 6}  # of engines that leave it to measurement
 Tier = Literal["quick", "full"]
 BOOKS = "books"
 
@@ -48,7 +51,11 @@ def run_gate(
         parts["identity"] = who | {"hash": key(*who.values()), "untold": {name: untold(each) for name, each in who.items()}}
         if not findings.blocks:
             arms = Arm("baseline", baseline, memory=memory), Arm("candidate", candidate)
-            parts |= _parts(*arms, findings, tier, seed, who["candidate"]["drafter"], say, first)
+            with contextlib.ExitStack() as stack:
+                for engine in (baseline, candidate):
+                    if hasattr(engine, "drafting"):  # by measurement a drafter may do nothing here, which would prove nothing
+                        stack.enter_context(engine.drafting(**DRAFT))
+                parts |= _parts(*arms, findings, tier, seed, who["candidate"]["drafter"], say, first)
     except SilentError as error:
         findings.blocks.append(str(error))
     if findings.verdict != "PASS":
@@ -65,13 +72,17 @@ def _parts(
 ) -> dict[str, Any]:  # fmt: skip
     for arm in (baseline, candidate):
         arm.counters = counters(arm.engine) if arm.memory is None else {}
-    both, how = (baseline, candidate, findings), {"tier": tier, "seed": seed}
+    both = (baseline, candidate, findings)
     found: dict[str, Any] = {"equivalence": {}}
     steps: dict[str, Callable[[], dict[str, Any]]] = {
         "canaries": lambda: {"canaries": tuple(run_canaries(*both, tier=tier))},
-        "greedy texts": lambda: {"equivalence": {**found["equivalence"], "greedy": compare_greedy(*both, **how)}},
-        "ends": lambda: {"equivalence": {**found["equivalence"], "ends": check_ends(*both, **how)}},
-        "sampled texts": lambda: {"equivalence": {**found["equivalence"], "sampled": compare_sampled(*both, **how)}},
+        "greedy texts": lambda: {
+            "equivalence": {**found["equivalence"], "greedy": compare_greedy(*both, tier=tier, seed=seed)}
+        },
+        "ends": lambda: {"equivalence": {**found["equivalence"], "ends": check_ends(*both, tier=tier, seed=seed)}},
+        "sampled texts": lambda: {
+            "equivalence": {**found["equivalence"], "sampled": compare_sampled(*both, tier=tier, seed=seed)}
+        },
         BOOKS: lambda: {"accounting": account(*both, drafter), "latency": latency(baseline, candidate)},
     }
     hasty = (first, BOOKS) if first else ()
