@@ -3,7 +3,7 @@
 In: a path and a JSON body.   Out: parsed JSON, or the events of a stream one by one.
 Knows nothing about: what bodies mean, other servers, whether to repeat.
 Invariants: a reply is bounded in bytes and in time and is never trusted to be JSON; redirects are not followed, so the API key
-goes nowhere else; what a server says appears in errors cut and in one line.
+goes nowhere else and stands in no error; what a server says appears in errors cut, printable and in one line.
 Source: SGLang 0.5.23 `entrypoints/http_server.py` (statuses, error bodies, server-sent events) - read and tried.
 """
 
@@ -16,17 +16,19 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
-from urllib.parse import urlsplit
 from weakref import WeakSet
 
 import httpx
 
-from toolkit.contracts import Json, require
+from toolkit.contracts import Json
+from toolkit.engine.remote.address import checked_key, checked_url, trusted
 from toolkit.errors import EngineError, SchemaError, ToolkitError, UnsupportedError, UsageError
 
 MOST_REPLY = 256 << 20  # bytes of one reply, or of one event of a stream
 CONNECT_S = 10.0
+MOST_ERROR = 64 << 10  # bytes of an error's body that are read
 BUSY = frozenset((408, 425, 429, 502, 503, 504))  # the server, or a proxy before it, says: later
+MOST_NESTED = 4  # objects in each other that lead to a server's message
 _SAID = 400  # characters of a server's message that an error quotes
 
 
@@ -55,21 +57,19 @@ class Connection:
     ) -> None:
         self.url = checked_url(url)
         self.timeout_s = timeout_s
+        self._key = checked_key(api_key)
         self._sockets: WeakSet[Any] = WeakSet()
+        self._noting = threading.Lock()
         self._awake = threading.Event()
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        try:
-            self._client = httpx.Client(
-                base_url=self.url,
-                headers=headers,
-                verify=_context(verify),
-                timeout=httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
-                limits=httpx.Limits(max_connections=pool, max_keepalive_connections=pool),
-                follow_redirects=False,
-                trust_env=False,
-            )
-        except (UnicodeEncodeError, ValueError) as error:
-            raise UsageError("the API key holds characters that no HTTP header can", hint="check it for stray ones") from error
+        self._client = httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {self._key}"} if self._key is not None else {},
+            verify=trusted(verify),
+            timeout=httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
+            limits=httpx.Limits(max_connections=pool, max_keepalive_connections=pool),
+            follow_redirects=False,
+            trust_env=False,
+        )
 
     def get(self, path: str, *, timeout_s: float | None = None) -> Json:
         """The JSON at `path`."""
@@ -92,7 +92,7 @@ class Connection:
     def stream(self, path: str, body: Mapping[str, Json]) -> Iterator[Json]:
         """The events that answer `body`; FailedRequestError where the stream breaks off before its [DONE]."""
         with self._opened("POST", path, body, None) as response:
-            for data in _events(response):
+            for data in _events(response, self.url, self.timeout_s):
                 if data == b"[DONE]":
                     return
                 event = _parsed(data, self.url)
@@ -104,7 +104,9 @@ class Connection:
     def wake(self) -> None:
         """End every request, now and later, with an error: a thread that waits for a reply wakes up."""
         self._awake.set()
-        for each in list(self._sockets):
+        with self._noting:
+            opened = list(self._sockets)
+        for each in opened:
             _shut(each)
 
     def close(self) -> None:
@@ -116,7 +118,8 @@ class Connection:
         """Keep hold of the sockets that httpx opens: closing its pool does not wake up who reads."""
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
             opened = info["return_value"].get_extra_info("socket")
-            self._sockets.add(opened)
+            with self._noting:
+                self._sockets.add(opened)
             if self._awake.is_set():
                 _shut(opened)
 
@@ -139,8 +142,7 @@ class Connection:
                 method, path, content=content, headers=headers, timeout=timeout, extensions={"trace": self._noted}
             ) as response:
                 if response.status_code != 200:
-                    said = _body(response, time.monotonic() + CONNECT_S, self.url)
-                    raise self._refusal(response.status_code, _lenient(said))
+                    raise self._refusal(response.status_code, _lenient(_beginning(response)))
                 yield response
         except httpx.TimeoutException as error:
             within = timeout_s or self.timeout_s
@@ -150,13 +152,13 @@ class Connection:
                 f"{self.url} did not answer within {within:g} s", hang=True, hint="raise timeout_s, or look at the server's log"
             ) from error
         except httpx.HTTPError as error:
-            raise FailedRequestError(
-                f"{self.url} cannot be reached: {_one_line(str(error) or type(error).__name__)}"
-            ) from error
+            raise FailedRequestError(f"{self.url} cannot be reached: {one_line(str(error) or type(error).__name__)}") from error
 
     def _refusal(self, status: int, said: Json) -> ToolkitError:
         """The error for a status other than 200: what the caller got wrong, or what the server cannot do now."""
-        message = _one_line(_message(said))
+        message = one_line(_message(said))
+        if self._key is not None:
+            message = message.replace(self._key, "***")
         if status in (401, 403):
             return UsageError(f"{self.url} refuses the API key ({status})", hint="give the server's key: api_key=, --api-key")
         if status in (400, 413, 422) and "grammar" in message:
@@ -176,30 +178,6 @@ def _shut(opened: socket.socket) -> None:
         opened.shutdown(socket.SHUT_RDWR)
 
 
-def checked_url(url: str) -> str:
-    """The URL without a slash at its end; UsageError for what is no http(s) URL, or carries a password or a query."""
-    try:
-        parts = urlsplit(url)
-        ok = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        parts, ok = None, False
-    require(ok and parts is not None, "engine URL", url, "such as http://127.0.0.1:30000")
-    plain = parts is not None and not (parts.username or parts.password or parts.query or parts.fragment)
-    require(plain, "engine URL", url.rpartition("@")[2], "no user, query or fragment in it: the key goes into api_key")
-    return url.rstrip("/")
-
-
-def _context(verify: bool | str) -> Any:
-    if isinstance(verify, bool):
-        return verify
-    import ssl
-
-    try:
-        return ssl.create_default_context(cafile=verify)
-    except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"{verify} holds no certificates: {error}") from error
-
-
 def _body(response: httpx.Response, deadline: float, url: str) -> bytes:
     parts: list[bytes] = []
     size = 0
@@ -213,14 +191,35 @@ def _body(response: httpx.Response, deadline: float, url: str) -> bytes:
     return b"".join(parts)
 
 
-def _events(response: httpx.Response) -> Iterator[bytes]:
-    """The data of server-sent events, one line each, as SGLang writes them."""
-    held = b""
+def _beginning(response: httpx.Response) -> bytes:
+    """As much of an error's body as is of use."""
+    found, deadline = b"", time.monotonic() + CONNECT_S
     for part in response.iter_bytes():
-        *lines, held = (held + part).split(b"\n")
-        if len(held) > MOST_REPLY:
-            raise FailedRequestError(f"an event of the stream is larger than {MOST_REPLY} bytes", repeat=False)
-        yield from (line[5:].strip() for line in lines if line.startswith(b"data:"))
+        found += part
+        if len(found) >= MOST_ERROR or time.monotonic() > deadline:
+            break
+    return found[:MOST_ERROR]
+
+
+def _events(response: httpx.Response, url: str, within_s: float) -> Iterator[bytes]:
+    """The data of server-sent events, one line each, as SGLang writes them; what else a server writes keeps nobody waiting."""
+    held: list[bytes] = []
+    size, heard = 0, time.monotonic()
+    for part in response.iter_bytes():
+        *ended, rest = part.split(b"\n")
+        if ended:
+            ended[0] = b"".join((*held, ended[0]))
+            held, size = [], 0
+        for line in ended:
+            if line.startswith(b"data:"):
+                yield line[5:].strip()
+                heard = time.monotonic()
+        held.append(rest)
+        size += len(rest)
+        if size > MOST_REPLY:
+            raise FailedRequestError(f"an event of the stream of {url} is larger than {MOST_REPLY} bytes", repeat=False)
+        if time.monotonic() - heard > within_s:
+            raise FailedRequestError(f"the stream of {url} brought no event within {within_s:g} s", hang=True)
 
 
 def _parsed(data: bytes, url: str) -> Json:
@@ -228,7 +227,7 @@ def _parsed(data: bytes, url: str) -> Json:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise FailedRequestError(
-            f"{url} sent no JSON: {_one_line(data[:80].decode(errors='replace'))!r}", repeat=False
+            f"{url} sent no JSON: {one_line(data[:80].decode(errors='replace'))!r}", repeat=False
         ) from error
 
 
@@ -242,10 +241,17 @@ def _lenient(data: bytes) -> Json:
 
 def _message(said: Json) -> str:
     """What an error body says, in any of the shapes of SGLang, FastAPI and routers."""
-    for key in ("error", "message", "detail"):
-        if isinstance(said, dict) and said.get(key):
-            return _message(said[key])
-    return said if isinstance(said, str) else json.dumps(said)
+    for _ in range(MOST_NESTED):
+        key = next((key for key in ("error", "message", "detail") if isinstance(said, dict) and said.get(key)), None)
+        if key is None:
+            break
+        said = said[key]
+    if isinstance(said, str):
+        return said
+    try:
+        return json.dumps(said)
+    except RecursionError:
+        return "an error without a message"
 
 
 def _status(event: Mapping[str, Json]) -> int:
@@ -253,5 +259,7 @@ def _status(event: Mapping[str, Json]) -> int:
     return code if isinstance(code, int) else 500
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:_SAID]
+def one_line(text: str) -> str:
+    """A server's words for an error: one line, cut, nothing in it that a terminal would obey."""
+    line = " ".join(text[: 4 * _SAID].split())[:_SAID]
+    return "".join(sign if sign.isprintable() else "?" for sign in line)

@@ -23,14 +23,16 @@ from toolkit.engine.intake import Intake, Sink
 from toolkit.engine.job import Job, Loop
 from toolkit.engine.loops.beam import beam
 from toolkit.engine.remote import rows
+from toolkit.engine.remote.address import checked_url
 from toolkit.engine.remote.connection import Connection
 from toolkit.engine.remote.fleet import Fleet, Server
 from toolkit.engine.remote.opened import open_servers
 from toolkit.engine.remote.probe import Facts, server_info
 from toolkit.engine.remote.relax import constraint
-from toolkit.engine.remote.reply import batch, output_ids, scores
+from toolkit.engine.remote.reply import batch, output_ids
 from toolkit.engine.remote.rounds import Clock, Cost, Rounds
 from toolkit.engine.remote.sampling import refuse
+from toolkit.engine.remote.scoring import line_scores
 from toolkit.engine.remote.texts import Text, run_text
 from toolkit.engine.sequence import Sequence as Line
 from toolkit.engine.watch import Checks
@@ -38,6 +40,7 @@ from toolkit.engine.worker import Worker
 from toolkit.errors import ContextError, EngineError, ToolkitError, UnsupportedError
 
 IN_FLIGHT = 256  # requests taken from a stream before the first of them ends
+LONGEST_S = 1e7  # seconds that anything may be waited for
 TEXTS = 64  # threads that wait for a server's text
 
 
@@ -71,11 +74,14 @@ class SGLangEngine(Front):
         context: int | None = None,
     ) -> None:
         for name, value in (("timeout_s", timeout_s), ("patience_s", patience_s)):
-            ok = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
-            require(ok, name, value, "a number of seconds > 0")
+            ok = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LONGEST_S
+            require(ok, name, value, f"a number of seconds > 0, at most {LONGEST_S:.0f}")
         ok = context is None or (isinstance(context, int) and not isinstance(context, bool) and context > 1)
         require(ok, "context", context, "None or an integer > 1")
-        names = (url, *urls)
+        require(isinstance(urls, list | tuple), "urls", urls, "a list of URLs")
+        ok = tokenizer is None or isinstance(tokenizer, str | Path | Tokenizer)
+        require(ok, "tokenizer", tokenizer, "a folder, a stored model, a Tokenizer or None")
+        names = tuple(checked_url(each) for each in (url, *urls))
         require(len(set(names)) == len(names), "urls", names, "distinct URLs")
         connections = [Connection(each, api_key=api_key, verify=verify, timeout_s=timeout_s) for each in names]
         try:
@@ -155,16 +161,12 @@ class SGLangEngine(Front):
                 f"a prompt of {len(ids)} tokens and a continuation of {longest} exceed the {self._limits.context} of the server",
                 hint="shorten the prompt or the continuations",
             )
-        found: list[list[float]] = []
-        at_once = self._opened.at_once
-        found += self._scored(ids, lines[:1])  # leaves the prompt in the server's cache for the others
-        for start in range(1, len(lines), at_once):
-            found += self._scored(ids, lines[start : start + at_once])
-        rest = iter(found)
+        rest = iter(line_scores(self._fleet, ids, lines, self._opened.at_once))
         return [next(rest) if len(tokens) else [] for tokens in continuations]
 
     def server_info(self) -> Mapping[str, Json]:
         """What the first server says about itself: its effective arguments, and its state."""
+        self._refuse_closed()
         return server_info(self._fleet.servers[0].connection)
 
     def server_beam(self, prompt: Prompt, *, width: int, max_tokens: int) -> tuple[str, int]:
@@ -260,19 +262,6 @@ class SGLangEngine(Front):
             if isinstance(event, Failed) or self._left[request_id] == 0:
                 del self._jobs[request_id], self._left[request_id]
         sink(event)
-
-    def _scored(self, prompt: Sequence[int], lines: Sequence[Sequence[int]]) -> list[list[float]]:
-        if not lines:
-            return []
-        body = {
-            "input_ids": [[*prompt, *tokens] for tokens in lines],
-            "sampling_params": rows.WARM,
-            "return_logprob": True,
-            "logprob_start_len": len(prompt) - 1,
-        }
-        reply, _ = self._fleet.post(body, lines=len(lines))
-        found = batch(reply, len(lines))
-        return [list(scores(one["meta_info"], [prompt[-1], *tokens])) for one, tokens in zip(found, lines, strict=True)]
 
 
 def _search(cost: Cost, notes: tuple[str, ...], job: Job, root: Line) -> Loop:

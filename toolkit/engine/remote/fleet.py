@@ -44,6 +44,7 @@ class Server:
     last_error: str = ""
     heard_at: float = field(default_factory=time.monotonic)
     asking: threading.Lock = field(default_factory=threading.Lock)  # held while it is asked who it is
+    asked: int = 0  # times that it was
     foreign: ToolkitError | None = None  # why it is not asked any more
 
     @property
@@ -118,20 +119,22 @@ class Fleet:
             self._answered(server)
             return reply, tries.sent
 
-    def stream(self, body: Mapping[str, Json], *, lines: int) -> Iterator[Json]:
-        """The events of one stream. FailedRequestError where it breaks off after its first event."""
+    def stream(self, body: Mapping[str, Json], *, lines: int, sent: Callable[[], object]) -> Iterator[Json]:
+        """The events of one stream; `sent` hears of every request. FailedRequestError where it breaks off after its first event."""
         tries = _Tries()
         begun = False
         while True:
             server = self._next(None, tries)
             if server is None:
                 continue
+            sent()
             try:
                 with self._loaded(server, lines):
                     for event in server.connection.stream(GENERATE, body):
                         refuse_aborted(event)
                         begun = True
                         yield event
+                server.wait_s = _FIRST_S
             except FailedRequestError as error:
                 self._failed(server, error, tries, final=begun)
                 continue
@@ -161,8 +164,11 @@ class Fleet:
         if server is None:
             self._closed.wait(pause_s)
             return None
-        with server.asking:  # who comes second finds it asked
-            return server if not server.stale or self._revive(server) else None
+        asked = server.asked
+        with server.asking:  # who comes second finds it asked, and does not wait for it once more where it hangs
+            if server.stale and server.asked == asked:
+                self._revive(server)
+            return server if server.down_since is None and server.foreign is None else None
 
     def _choose(self, prefer: Server | None, tries: _Tries) -> tuple[Server | None, float]:
         """(server, 0), or (None, seconds until one may be asked again)."""
@@ -188,19 +194,19 @@ class Fleet:
             self._nurses = [thread for thread in self._nurses if thread.is_alive()] + [nurse]
             nurse.start()
 
-    def _revive(self, server: Server) -> bool:
+    def _revive(self, server: Server) -> None:
         """Ask a server who it is."""
         try:
             self._identify(server.connection)
         except FailedRequestError as error:
             self._down(server, error)
-            return False
         except ToolkitError as error:
             with self._lock:
                 server.foreign = error
-            return False
-        self._answered(server)
-        return True
+        else:
+            self._answered(server)
+        finally:
+            server.asked += 1
 
     def _failed(self, server: Server, error: FailedRequestError, tries: _Tries, *, final: bool = False) -> None:
         """Note a failure; raises it where no other try is left."""

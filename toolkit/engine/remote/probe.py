@@ -64,7 +64,8 @@ class Identity:
 
     def check(self, other: Identity, url: str) -> None:
         """EngineError unless `other`, from the server at `url`, is the same model."""
-        gap = math.fsum(abs(a - b) for a, b in zip(self.logprobs, other.logprobs, strict=False)) / max(len(self.logprobs), 1)
+        pairs = list(zip(self.logprobs, other.logprobs, strict=False))
+        gap = math.fsum(abs(a - b) for a, b in pairs if a != b) / max(len(pairs), 1)  # two infinite ones are equal
         if self.ids != other.ids or gap > SAME:
             raise EngineError(
                 f"{url} runs another model than the one this engine was opened on: the log-probabilities of a probe text are "

@@ -12,15 +12,22 @@ import math
 from collections.abc import Mapping, Sequence
 
 from toolkit.contracts import Json
-from toolkit.engine.remote.connection import BUSY, FailedRequestError
+from toolkit.engine.remote.connection import BUSY, FailedRequestError, one_line
 from toolkit.errors import EngineError
 
 SLACK = 1e-3  # how far above 0 a log-probability may be by rounding
 
 
-def bad(what: str, value: object) -> EngineError:
-    """The error for a reply that holds something else than it should."""
-    return EngineError(f"the server's reply is not what SGLang sends: {what} is {repr(value)[:120]}")
+def bad(what: str, value: object) -> FailedRequestError:
+    """The error for a reply that holds something else than it should: sent again, the request would fare no better."""
+    return FailedRequestError(f"the server's reply is not what SGLang sends: {what} is {_shown(value)}", repeat=False)
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)[:120]
+    except (ValueError, RecursionError):  # an integer of very many digits, lists in lists
+        return f"a {type(value).__name__} that is too large to show"
 
 
 def batch(reply: Json, count: int) -> list[Mapping[str, Json]]:
@@ -47,7 +54,7 @@ def refuse_aborted(reply: Json) -> None:
         reason = meta.get("finish_reason") if isinstance(meta, dict) else None
         if isinstance(reason, dict) and reason.get("type") == "abort":
             busy = reason.get("status_code") in BUSY
-            said = str(reason.get("message"))[:300]
+            said = one_line(str(reason.get("message")))
             raise FailedRequestError(f"the server gave the request up: {said}", repeat=busy, busy=busy)
 
 
@@ -79,7 +86,7 @@ def number(value: Json) -> float:
     """A log-probability; null and numbers below any real one stand for 0 probability."""
     if value is None:
         return -math.inf
-    if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value) or value > SLACK:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value <= SLACK:
         raise bad("a log-probability", value)
     return min(float(value), 0.0) if value > -1e4 else -math.inf
 
@@ -87,6 +94,20 @@ def number(value: Json) -> float:
 def entries(meta: Mapping[str, Json], name: str, wanted: Sequence[int] | None, at: int = 0) -> dict[int, float]:
     """token id -> log-probability out of entry `at` of `meta[name]`; exactly `wanted` where ids are given."""
     return pairs(row(meta, name, at), name, wanted)
+
+
+def likeliest(found: Json, name: str, most: int, vocab_size: int) -> dict[int, float]:
+    """token id -> log-probability of the `most` likeliest tokens, all of them in the vocabulary."""
+    given = pairs(found, name, None)
+    beyond = next((token for token in given if token >= vocab_size), None)
+    if beyond is not None:
+        raise EngineError(
+            f"the server's vocabulary is larger than the tokenizer's {vocab_size}: it reports token {beyond}",
+            hint="give the tokenizer of the model that is served",
+        )
+    if len(given) != most:
+        raise bad(f"{name} for the {most} likeliest tokens", f"{len(given)} tokens")
+    return given
 
 
 def row(meta: Mapping[str, Json], name: str, at: int) -> Json:

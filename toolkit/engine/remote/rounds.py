@@ -24,10 +24,11 @@ import torch
 from toolkit.contracts import Failed, Json, Usage
 from toolkit.engine.job import Ask, Job, Loop
 from toolkit.engine.remote import rows
+from toolkit.engine.remote.connection import FailedRequestError
 from toolkit.engine.remote.fleet import Fleet, Server
 from toolkit.engine.remote.reply import batch, checked, costs
 from toolkit.engine.sequence import Sequence as Line
-from toolkit.errors import CancelledError, EngineError, ToolkitError, UsageError
+from toolkit.errors import CancelledError, EngineError, ToolkitError
 from toolkit.kv.blocks import BlockPool
 from toolkit.kv.table import BlockTable
 
@@ -153,15 +154,14 @@ class Rounds:
             self._end(each, _cancelled(each.job))
 
     def _round(self, group: list[_Running]) -> None:
-        """One step of a group. What a server refuses is found by asking for every job alone; a fleet that is gone ends all."""
+        """One step of a group. What a server refuses, or answers wrongly, is found by asking for every job alone; a fleet that is
+        gone ends all."""
         try:
             answers = self._ask(group)
-        except UsageError as error:
-            for each in group:
-                self._end(each, error) if len(group) == 1 else self._round([each])
         except Exception as error:  # whatever a reply brings about, the lane goes on
+            alone = len(group) > 1 and not _is_gone(error)
             for each in group:
-                self._end(each, _wrapped(each.job, error))
+                self._round([each]) if alone else self._end(each, _wrapped(each.job, error))
         else:
             for each in group:
                 each.job.books.passes += 1
@@ -189,7 +189,7 @@ class Rounds:
         """One request (or as many as the server's queue demands, or one a line); its costs go to the owners of its lines."""
         if self._alone is None:
             found = []
-            for part in self._parts(len(questions)):
+            for part in rows.parts([each.pairs for each in questions], self._at_once):
                 reply, requests = self._send(rows.body(questions[part]), len(questions[part]))
                 found += batch(reply, len(questions[part]))
                 for each in dict.fromkeys(owners[part]):
@@ -225,16 +225,13 @@ class Rounds:
             return
         shared = [_common([each.job.prompt for each in found]) for found in cold.values()]
         owners = [found[0] for found in cold.values()]
-        for part in self._parts(len(shared)):
+        for part in rows.parts([0] * len(shared), self._at_once):
             body: dict[str, Json] = {"input_ids": shared[part], "sampling_params": rows.WARM}
             reply, requests = self._send(body, len(shared[part]))
             for each, ids, one in zip(owners[part], shared[part], batch(reply, len(shared[part])), strict=True):
                 each.cost.requests += requests
                 each.cost.sent += len(ids)
                 each.cost.cached += costs(one, len(ids))
-
-    def _parts(self, lines: int) -> list[slice]:
-        return [slice(start, start + self._at_once) for start in range(0, lines, self._at_once)]
 
     def _send(self, body: dict[str, Json], lines: int) -> tuple[Json, int]:
         began = time.perf_counter()
@@ -268,6 +265,13 @@ class Rounds:
     def _refuse(self, job: Job, error: ToolkitError) -> None:
         job.tell(Failed(job.id, error))
         job.flush()
+
+
+def _is_gone(error: Exception) -> bool:
+    """Whether an error is about the servers, not about a line that one of them was asked about."""
+    if isinstance(error, FailedRequestError):
+        return error.repeat  # it was repeated, to no avail
+    return isinstance(error, EngineError)
 
 
 def _sent(each: _Running, answers: list[torch.Tensor]) -> list[Ask]:

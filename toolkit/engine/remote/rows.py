@@ -25,13 +25,14 @@ import torch
 from torch import Tensor
 
 from toolkit.contracts import Json
-from toolkit.engine.remote.reply import entries, scores
+from toolkit.engine.remote.reply import entries, likeliest, row, scores
 from toolkit.engine.sequence import Sequence
-from toolkit.errors import EngineError, SchemaError
+from toolkit.errors import SchemaError
 from toolkit.grammar.mask import allocate, unpack
 
 LISTED = 512  # allowed ids that are asked for by name: what more cost is the client's time to read them (1 ms a row at 1,024)
 TOP = 128  # likeliest ids asked for otherwise
+MOST_PAIRS = 1 << 20  # log-probabilities, or ids, in one request: some 40 MB of JSON, a sixth of what a reply may have
 FLOOR = -1e4  # stands for a probability of 0, which a server may report: the loop takes finite numbers only
 
 Flags = npt.NDArray[np.bool_]
@@ -50,6 +51,11 @@ class Question(NamedTuple):
     def start(self) -> int:
         """`logprob_start_len`: the server's entries begin there, the first of them without a number; -1 = none."""
         return len(self.ids) - 1 - self.forced if self.forced else -1
+
+    @property
+    def pairs(self) -> int:
+        """Log-probabilities that the reply holds."""
+        return self.top + len(self.named) + self.forced
 
 
 def question(sequence: Sequence, forced: int, count: int, vocab_size: int) -> Question:
@@ -93,7 +99,8 @@ def read(reply: Json, asked: Question, vocab_size: int) -> Answer:
     meta = reply["meta_info"]
     after = entries(meta, "output_token_ids_logprobs", asked.named) if asked.named else {}
     if asked.top:
-        after |= _top(meta, asked.top, vocab_size)
+        name = "output_top_logprobs"
+        after |= likeliest(row(meta, name, 0), name, asked.top, vocab_size)
     given = scores(meta, asked.ids[asked.start :]) if asked.forced else ()
     return Answer(given, after)
 
@@ -110,9 +117,9 @@ def rows(asked: Question, found: Answer, vocab_size: int) -> Tensor:
     """Logits [1 + forced, V] float32."""
     out = np.empty((1 + len(found.forced), vocab_size), dtype=np.float32)
     forced_ids = asked.ids[len(asked.ids) - len(found.forced) :]
-    for row, (token, logprob) in enumerate(zip(forced_ids, found.forced, strict=True)):
-        out[row] = _spread(math.exp(logprob), vocab_size - 1)
-        out[row, token] = max(logprob, FLOOR)
+    for place, (token, logprob) in enumerate(zip(forced_ids, found.forced, strict=True)):
+        out[place] = _spread(math.exp(logprob), vocab_size - 1)
+        out[place, token] = max(logprob, FLOOR)
     ids = np.fromiter(found.next, dtype=np.int64, count=len(found.next))
     known = np.maximum(np.fromiter(found.next.values(), dtype=np.float64, count=len(found.next)), FLOOR)
     out[-1] = _spread(float(np.exp(known).sum()), vocab_size - len(ids))
@@ -126,17 +133,16 @@ def _spread(mass: float, others: int) -> float:
     return max(math.log(left / others), FLOOR) if left > 0.0 and others > 0 else FLOOR
 
 
-def _top(meta: Json, most: int, vocab_size: int) -> dict[int, float]:
-    found = entries(meta, "output_top_logprobs", None)
-    beyond = next((token for token in found if token >= vocab_size), None)
-    if beyond is not None:
-        raise EngineError(
-            f"the server's vocabulary is larger than the tokenizer's {vocab_size}: it reports token {beyond}",
-            hint="give the tokenizer of the model that is served",
-        )
-    if len(found) != most:
-        raise EngineError(f"the server reported {len(found)} likeliest tokens where {most} were asked for")
-    return found
+def parts(sizes: Many[int], at_once: int) -> list[slice]:
+    """Lines cut into requests of at most `at_once` lines and, unless one alone has more, `MOST_PAIRS` log-probabilities."""
+    found: list[slice] = []
+    start = total = 0
+    for i, size in enumerate(sizes):
+        if i > start and (i - start == at_once or total + size > MOST_PAIRS):
+            found.append(slice(start, i))
+            start, total = i, 0
+        total += size
+    return [*found, slice(start, len(sizes))] if sizes else []
 
 
 def body(asked: Many[Question]) -> dict[str, Json]:

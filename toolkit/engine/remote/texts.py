@@ -1,12 +1,10 @@
 """Texts: requests that the server samples by itself - one stream a request, all of its samples in it.
 
 In: a job (request, prompt ids).   Out: deltas as they come, one Completion a sample.
-The text is made here out of token ids, by the same code as in the embedded engine: stop strings, whole characters and held-back
-text are the same for every way in which a server cuts its stream. Log-probabilities are asked for afterwards, as those of
-input tokens: raw, whatever the sampling did; so they stand in the result, not in the deltas. With a grammar the validator has the last word.
+Log-probabilities are asked for afterwards, as those of input tokens: raw, whatever the sampling did; so they stand in the result, not
+in the deltas. With a grammar the validator has the last word.
 Knows nothing about: threads, other requests, which server answers.
-Invariants: a sample's ids only ever grow; a stream that ends before every sample has is an error; a request is repeated only
-while nothing of it was told.
+Invariants: a stream that ends before every sample has is an error; a request is repeated only while nothing of it was told.
 """
 
 from __future__ import annotations
@@ -16,65 +14,20 @@ from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from toolkit.contracts import Completion, Delta, Done, Failed, FinishReason, Grammar, Json, TokenLogprob, Usage
+from toolkit.contracts import Completion, Delta, Done, Failed, Grammar, Json, TokenLogprob, Usage
 from toolkit.engine.job import Job
 from toolkit.engine.remote import rows
 from toolkit.engine.remote.connection import FailedRequestError
 from toolkit.engine.remote.fleet import Fleet
 from toolkit.engine.remote.relax import MOST_TRIES, Constraint, relaxed
-from toolkit.engine.remote.reply import bad, batch, checked, costs, count_of, output_ids, pairs, row, scores
+from toolkit.engine.remote.reply import bad, batch, checked, costs
+from toolkit.engine.remote.samples import Sample
 from toolkit.engine.remote.sampling import sample_seed, server_params
+from toolkit.engine.remote.scoring import token_logprobs
 from toolkit.engine.watch import judged
-from toolkit.errors import CancelledError, EngineError, NoValidError, SchemaError, ToolkitError
+from toolkit.errors import EngineError, NoValidError, SchemaError, ToolkitError
 from toolkit.text.stream import TextStream
 from toolkit.validate.check import Validator
-
-
-@dataclass(slots=True)
-class Sample:
-    """One sample in the making."""
-
-    job: Job
-    index: int
-    stream: TextStream
-    ids: list[int] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)  # what each of `ids` made safe to show
-    told: int = 0
-    reason: FinishReason | None = None
-    matched: str | int | None = None
-    meta: Mapping[str, Json] = field(default_factory=dict)
-
-    @property
-    def ended(self) -> bool:
-        return self.reason is not None
-
-    def take(self, event: Mapping[str, Json]) -> None:
-        """Commit the tokens that are new in one event of the server."""
-        new = self._new_ids(event)
-        self.meta = event["meta_info"]
-        for token in new:
-            if self.stream.matched is None:
-                self._commit(token)
-        finish = self.meta.get("finish_reason")
-        if self.stream.matched is not None:
-            self.reason, self.matched = "stop", self.stream.matched
-        elif finish is not None:
-            self.reason, self.matched = _ending(finish)
-
-    def _new_ids(self, event: Mapping[str, Json]) -> list[int]:
-        """Ids that are new: a server sends all of a sample's every time, or (incremental) the new ones."""
-        given = output_ids(event, self.job.tokenizer.vocab_size)
-        total = count_of(event["meta_info"], "completion_tokens", self.job.max_tokens)
-        if len(given) == total and given[: len(self.ids)] == self.ids:
-            return given[len(self.ids) :]
-        if len(self.ids) + len(given) == total:
-            return given
-        raise bad(f"output_ids of {total} tokens after {len(self.ids)}", given[:8])
-
-    def _commit(self, token: int) -> None:
-        ends = self.job.request.sampling.stop_ids + self.job.tokenizer.eos_ids
-        self.ids.append(token)
-        self.texts.append("" if token in ends else self.stream.feed(token))
 
 
 @dataclass(slots=True)
@@ -84,31 +37,39 @@ class Text:
     job: Job
     fleet: Fleet
     asked: Constraint | None
+    samples: list[Sample] = field(default_factory=list)
     requests: int = 0
     sent: int = 0
-    computed: int = 0
+    computed: int = 0  # beside what was computed for the samples
+    cached: int | None = None  # tokens of the prompt that the server knew before this request
 
     def run(self) -> None:
         """Deltas and results go to the job's sink; errors are raised."""
         params = self.job.request.sampling
         self.job.started = time.perf_counter()
-        samples = [Sample(self.job, index, TextStream(self.job.tokenizer, params.stop)) for index in range(params.n)]
-        if params.n > 1:
-            self._warm()
-        with closing(self._events()) as events:
-            for event in events:
-                index = event.get("index", 0)
-                if not isinstance(index, int) or not 0 <= index < params.n:
-                    raise bad(f"the index of {params.n} samples", index)
-                if not samples[index].ended:
-                    self._tell(samples[index], event)
-                if self.job.cancelled or all(sample.ended for sample in samples):
-                    break
-        for sample in [sample for sample in samples if not sample.ended]:
+        self.samples = [Sample(self.job, index, TextStream(self.job.tokenizer, params.stop)) for index in range(params.n)]
+        if not self.job.cancelled:
+            self._read()
+        for sample in [sample for sample in self.samples if not sample.ended]:
             if not self.job.cancelled:
                 raise FailedRequestError("the server ended the stream before every sample had ended")
             sample.reason = "cancelled"
             self._finish(sample)
+
+    def _read(self) -> None:
+        """The stream, until every sample has ended or nobody wants them any more."""
+        samples = self.samples
+        if len(samples) > 1:
+            self._warm()
+        with closing(self._events()) as events:
+            for event in events:
+                index = event.get("index", 0)
+                if not isinstance(index, int) or not 0 <= index < len(samples):
+                    raise bad(f"the index of {len(samples)} samples", index)
+                if not samples[index].ended:
+                    self._tell(samples[index], event)
+                if self.job.cancelled or all(sample.ended for sample in samples):
+                    break
 
     def _tell(self, sample: Sample, event: Mapping[str, Json]) -> None:
         sample.take(event)
@@ -122,9 +83,8 @@ class Text:
     def _events(self) -> Generator[Mapping[str, Json], None, None]:
         """Checked events; a schema that the server refuses is asked for again without what it complains about."""
         for _ in range(MOST_TRIES):
-            self._spend(1, 0 if self.sent else len(self.job.prompt))
             try:
-                for event in self.fleet.stream(self._body(), lines=self.job.request.sampling.n):
+                for event in self.fleet.stream(self._body(), lines=len(self.samples), sent=self._sent):
                     yield checked(event)
                 return
             except SchemaError as error:
@@ -151,9 +111,15 @@ class Text:
         body = {"input_ids": [self.job.prompt], "sampling_params": rows.WARM}
         reply, requests = self.fleet.post(body, lines=1)
         (one,) = batch(reply, 1)
-        self._spend(requests, len(self.job.prompt), costs(one, len(self.job.prompt)))
+        self.cached = costs(one, len(self.job.prompt))
+        self._spend(requests, len(self.job.prompt), self.cached)
 
-    def _spend(self, requests: int, sent: int, cached: int = 0) -> None:
+    def _sent(self) -> None:
+        """A stream was asked for; what is computed for it the samples know."""
+        self.requests += 1
+        self.sent += len(self.samples) * len(self.job.prompt)
+
+    def _spend(self, requests: int, sent: int, cached: int) -> None:
         self.requests += requests
         self.sent += sent
         self.computed += sent - cached
@@ -204,64 +170,36 @@ class Text:
         return self.asked.lost
 
     def _usage(self, sample: Sample) -> Usage:
-        prompt, meta = self.job.prompt, sample.meta
-        cached = costs({"meta_info": meta}, len(prompt)) if meta else 0
-        proposed, accepted, passes = (
-            _known(meta, f"spec_{name}") for name in ("num_proposed_drafts", "num_correct_drafts", "verify_ct")
+        """What all samples have cost so far; the output is that of the one."""
+        prompt, samples = self.job.prompt, self.samples
+        proposed, accepted, verified = (
+            sum(each.count(f"spec_{name}") for each in samples)
+            for name in ("num_proposed_drafts", "num_correct_drafts", "verify_ct")
         )
+        known = len(prompt) - sample.computed if sample.meta else 0
         return Usage(
-            input_tokens=len(prompt), cached_tokens=cached, output_tokens=len(sample.ids),
-            passes=passes or len(sample.ids), verify_passes=passes, proposed=proposed, accepted=accepted,
-            rows=self.computed - cached + max(len(sample.ids) - 1, 0), requests=self.requests, tokens_sent=self.sent,
+            input_tokens=len(prompt), cached_tokens=known if self.cached is None else self.cached, output_tokens=len(sample.ids),
+            passes=max(each.passes for each in samples), verify_passes=verified, proposed=proposed, accepted=accepted,
+            rows=self.computed + sum(each.rows for each in samples), requests=self.requests, tokens_sent=self.sent,
         )  # fmt: skip
 
     def _logprobs(self, sample: Sample) -> tuple[TokenLogprob, ...]:
         """Raw log-probabilities of the sample's tokens, asked for as those of input tokens."""
-        params, prompt = self.job.request.sampling, self.job.prompt
-        if (params.logprobs is None and not params.logprob_ids) or not sample.ids:
+        params, job = self.job.request.sampling, self.job
+        if params.logprobs is None and not params.logprob_ids:
             return ()
-        top, named = params.logprobs or 0, list(params.logprob_ids)
-        body = {
-            "input_ids": [*prompt, *sample.ids], "sampling_params": rows.WARM, "return_logprob": True,
-            "logprob_start_len": len(prompt) - 1, "top_logprobs_num": top, **({"token_ids_logprob": named} if named else {}),
-        }  # fmt: skip
-        reply, requests = self.fleet.post(body, lines=1)
-        one = checked(reply)
-        self._spend(requests, len(prompt) + len(sample.ids), costs(one, len(prompt) + len(sample.ids)))
-        meta = one["meta_info"]
-        found = []
-        for at, logprob in enumerate(scores(meta, [prompt[-1], *sample.ids]), 1):
-            likeliest = pairs(row(meta, "input_top_logprobs", at), "input_top_logprobs", None) if top else {}
-            asked = pairs(row(meta, "input_token_ids_logprobs", at), "input_token_ids_logprobs", named) if named else {}
-            token = sample.ids[at - 1]
-            found.append(TokenLogprob(token, logprob, tuple(likeliest.items()), tuple((i, asked[i]) for i in named)))
-        return tuple(found)
+        return token_logprobs(
+            self.fleet, job.prompt, sample.ids, top=params.logprobs or 0, named=params.logprob_ids,
+            vocab_size=job.tokenizer.vocab_size, spend=self._spend,
+        )  # fmt: skip
 
 
 def run_text(text: Text) -> None:
     """A thread's work: one request for text to its last event."""
     job = text.job
     try:
-        if job.cancelled:
-            raise CancelledError(f"request {job.id!r} was cancelled before it began")
         text.run()
     except ToolkitError as error:
         job.sink(Failed(job.id, error))
     except BaseException as error:  # also SystemExit from a validator and panics of native code: the engine goes on
         job.sink(Failed(job.id, EngineError(f"request {job.id!r} failed: {type(error).__name__}: {error}")))
-
-
-def _known(meta: Mapping[str, Json], name: str) -> int:
-    """A count that servers of some kinds report; 0 where it is absent."""
-    value = meta.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-
-def _ending(finish: Json) -> tuple[FinishReason, str | int | None]:
-    kind = finish.get("type") if isinstance(finish, dict) else None
-    matched = finish.get("matched") if isinstance(finish, dict) else None
-    if kind not in ("stop", "length"):
-        raise bad("finish_reason", finish)
-    if matched is not None and not isinstance(matched, int | str):
-        raise bad("what a text stopped at", matched)
-    return ("length", None) if kind == "length" else ("stop", matched)
