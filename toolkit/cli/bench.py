@@ -141,6 +141,19 @@ def formats(model: str, text: Path | None, as_json: bool) -> int:
     return verdict(result, as_json)
 
 
+@bench.command(short_help="Seconds to the first token of a new process, and its peak memory.")
+@click.option("--model", default="smollm2", type=TEXT, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Processes a format.")
+@json_option
+def start(model: str, rounds: int, as_json: bool) -> int:
+    """`toolkit generate Hi` as whole processes, int8 and float32 in turn; exit code 1 where one format wrote different texts."""
+    from toolkit.bench.start import run
+
+    with no_verdict():
+        result = run(model=model, rounds=rounds, console=console())
+    return verdict(result, as_json)
+
+
 @bench.command(short_help="Tool-call parsers against SGLang's, on random partitions.")
 @click.option("--partitions", type=click.IntRange(1), default=300, show_default=True, help="A format and size of pieces.")
 @json_option
