@@ -1,9 +1,8 @@
-"""A job that is killed, again and again, ends with the output of one that was not."""
+"""A job that is killed, again and again, ends with the output of one that was not; a full disk and a second process are errors."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.jobs.null_job import run as run_null
+from toolkit.jobs.store import open_store
 
 RECORDS = 40
 SCHEMA = {
@@ -40,15 +42,6 @@ def written(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def kill_after(folder: Path, out: str, lines: int) -> None:
-    """Start or resume, and SIGKILL as soon as `lines` lines are written."""
-    process = start(folder, out, "--resume")
-    while written(folder / out) < lines and process.poll() is None:
-        time.sleep(0.005)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-
-
 def content(folder: Path, out: str) -> list[tuple[Any, ...]]:
     lines = [json.loads(line) for path in (out, f"{out}.errors.jsonl") for line in (folder / path).read_text().splitlines()]
     return [
@@ -57,25 +50,45 @@ def content(folder: Path, out: str) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.mark.slow
-def test_a_killed_job_loses_and_repeats_nothing(tmp_path: Path) -> None:
-    prepare(tmp_path)
-    whole = start(tmp_path, "whole")
-    summary = json.loads(whole.communicate()[0].splitlines()[-1])
-    assert whole.returncode == 1  # two records cannot be done
-    assert (summary["records"], summary["valid"], summary["failures"]) == (RECORDS, RECORDS - 2, {"read": 1, "prompt": 1})
-
-    for lines in (1, 9, 25):
-        kill_after(tmp_path, "killed", lines)
-    with (tmp_path / "killed").open("ab") as file:
-        file.write(b'{"id": "torn')
-    rest = start(tmp_path, "killed", "--resume")
-    summary = json.loads(rest.communicate()[0].splitlines()[-1])
-    assert rest.returncode == 1
-    assert 0 < summary["resumed_at"] < RECORDS and summary["done"] == RECORDS
-
+@pytest.mark.parametrize(
+    ("records", "kills"), [(150, 6), pytest.param(2000, 50, marks=pytest.mark.slow)], ids=["a few", "fifty over two thousand"]
+)
+def test_a_job_killed_at_random_moments_gives_what_an_uninterrupted_one_gives(tmp_path: Path, records: int, kills: int) -> None:
+    command = [sys.executable, "-m", "tests.jobs.kill_harness", str(tmp_path), str(records), str(kills), "20261130"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(told.stdout)["kills"] == kills
     assert content(tmp_path, "killed") == content(tmp_path, "whole")
-    assert sorted(index for index, *_ in content(tmp_path, "killed")) == list(range(RECORDS))
+    assert sorted(index for index, *_ in content(tmp_path, "killed")) == list(range(records))
+    assert {path.name for path in tmp_path.glob("killed*")} == {
+        path.name.replace("whole", "killed") for path in tmp_path.glob("whole*")
+    }
+
+
+def test_two_processes_on_one_job_refuse_each_other(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    job = open_store(tmp_path / "out", {"input": {}}, resume=False)
+    try:
+        process = start(tmp_path, "out", "--resume")
+        _, err = process.communicate()
+    finally:
+        job.close()
+    assert process.returncode == 2
+    assert "is being written by another process" in err and "Traceback" not in err
+
+
+def test_a_full_disk_ends_the_job_cleanly_and_a_resume_loses_nothing(tmp_path: Path) -> None:
+    rows = "".join(json.dumps({"text": "x" * 50}) + "\n" for _ in range(30))
+    (tmp_path / "in.jsonl").write_text(rows)
+    code = (
+        "import resource, sys; from tests.jobs.null_job import run; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000));"
+        "run(sys.argv[1], resume=False)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert "out cannot be written: File too large (--resume goes on)" in ended.stderr.splitlines()[-1]
+    before = written(tmp_path / "out")
+    assert 0 < before < 30
+    assert run_null(str(tmp_path), resume=True).resumed_at == before
+    assert [index for index, *_ in content(tmp_path, "out")] == list(range(30))
 
 
 @pytest.mark.slow

@@ -16,7 +16,23 @@ from typing import Any
 
 import click
 
-from toolkit.cli import bench, explain, gate, generate, jobs, models, programs, review, scale, schema, serve, train, validate
+from toolkit.cli import (
+    bench,
+    bench_jobs,
+    calibrate,
+    explain,
+    gate,
+    generate,
+    jobs,
+    models,
+    programs,
+    review,
+    scale,
+    schema,
+    serve,
+    train,
+    validate,
+)
 from toolkit.errors import ToolkitError, UsageError
 
 INTERRUPTED = 130
@@ -50,10 +66,11 @@ def toolkit(context: click.Context, debug: bool) -> None:
 for _command in (
     jobs.extract, generate.generate, generate.beam, programs.run, validate.validate, models.model, bench.bench, bench.demo, train.train,
     serve.serve,
-    gate.gate, explain.explain, review.review, review.stats, schema.schema,
+    gate.gate, explain.explain, review.review, review.stats, schema.schema, calibrate.calibrate,
 ):  # fmt: skip
     toolkit.add_command(_command)
 explain.explain.add_command(scale.scale)
+bench.bench.add_command(bench_jobs.jobs)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

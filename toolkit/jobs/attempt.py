@@ -35,6 +35,7 @@ from toolkit.jobs.read import MAX_RAW_CHARS, BadRecord, Record
 from toolkit.jobs.spec import JobSpec
 from toolkit.results import beam_result, only_result
 from toolkit.schema import check_schema, parse_json
+from toolkit.validate.check import Validator
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 ALIVE_S = 60.0  # for an engine to show that it still decodes, where a record that timed out raises the question
@@ -72,6 +73,7 @@ class Attempt:
         self._grammar = grammar
         self._patience = patience or Patience()
         self._prompt = PromptMaker(spec)
+        self._judge = None if grammar is None else Validator(grammar)
         self._lock = threading.Lock()
         self._running: set[str] = set()
         self._stopped = threading.Event()
@@ -87,7 +89,7 @@ class Attempt:
             tries += 1
             try:
                 ok = finished(record, self._spec, *self._decoded(record, name))
-                return Outcome(True, {**ok.line, "tries": tries}, ok.usage, tries > 1, record.index)
+                return Outcome(True, {"id": record.id, "tries": tries, **ok.line}, ok.usage, tries > 1, record.index)
             except StageError as failed:
                 error = failed.error
                 sick = failed.stage == "decode" and isinstance(error, EngineError)
@@ -107,12 +109,12 @@ class Attempt:
         for request_id in running:
             self._engine.cancel(request_id)
 
-    def _decoded(self, record: Record, name: str) -> tuple[Json, Grammar, list[Chunk], list[BeamResult]]:
-        """Schema, grammar, the pieces of the text and the result of each. StageError with whatever went wrong."""
+    def _decoded(self, record: Record, name: str) -> tuple[Json, Validator, list[Chunk], list[BeamResult]]:
+        """Schema, its judge, the pieces of the text and the result of each. StageError with whatever went wrong."""
         ends = None if self._patience.record_timeout_s is None else time.monotonic() + self._patience.record_timeout_s
         stage = "schema"
         try:
-            schema, grammar = self._language(record)
+            schema, grammar, judge = self._language(record)
             stage = "prompt"
             pieces = self._pieces(record.text)
             results = []
@@ -123,13 +125,13 @@ class Attempt:
                 stage = "decode"
                 own = f"{name}.{number}" if number else name
                 results.append(self._decode(Request(id=own, prompt=prompt, beam=self._spec.beam, grammar=grammar), ends))
-            return schema, grammar, pieces, results
+            return schema, judge, pieces, results
         except Exception as error:
             raise StageError(stage, error) from None
 
-    def _language(self, record: Record) -> tuple[Json, Grammar]:
-        if self._grammar is not None:
-            return self._schema, self._grammar
+    def _language(self, record: Record) -> tuple[Json, Grammar, Validator]:
+        if self._grammar is not None and self._judge is not None:
+            return self._schema, self._grammar, self._judge
         name = self._spec.schema_field
         assert name is not None  # JobSpec: a schema or a schema field
         if name not in record.row:
@@ -139,7 +141,8 @@ class Attempt:
         if not isinstance(schema, dict):
             raise SchemaError(f"schema field {name!r} is a {type(schema).__name__}: it must be an object, or JSON text of one")
         check_schema(schema)
-        return schema, grammar_of(schema)
+        grammar = grammar_of(schema)
+        return schema, grammar, Validator(grammar)
 
     def _pieces(self, text: str) -> list[Chunk]:
         size = self._spec.chunk_tokens
@@ -154,7 +157,9 @@ class Attempt:
             self._running.add(request.id)
         try:
             left = None if ends is None else ends - time.monotonic()
-            return within(left, lambda: beam_result(self._engine.generate([request])), partial(self._engine.cancel, request.id))
+            cancel = partial(self._engine.cancel, request.id)
+            limit = self._patience.record_timeout_s
+            return within(left, lambda: beam_result(self._engine.generate([request])), cancel, limit=limit)
         finally:
             with self._lock:
                 self._running.discard(request.id)

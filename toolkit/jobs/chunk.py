@@ -3,7 +3,7 @@
 In: a text, a tokenizer, tokens a piece, tokens of overlap.   Out: pieces with the characters [start, end) they are.
 Knows nothing about: records, prompts.
 Invariants: text[start:end] is the piece; the first begins at 0, the last ends at the end, each begins inside or right behind the one
-before it and ends behind its end; no character is cut (where a token ends inside one, the cut moves to its begin). A text of at most
+before it and ends behind its end; no character is cut (where a token ends inside one, the cut moves to the character's begin). A text of at most
 `size` tokens is one piece.
 """
 

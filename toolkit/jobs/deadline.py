@@ -24,8 +24,8 @@ class TimedOutError(EngineError):
     """A record took longer than it may."""
 
 
-def within(seconds: float | None, call: Callable[[], T], cancel: Callable[[], None]) -> T:
-    """The result of `call`. A result that comes while it is being cancelled counts."""
+def within(seconds: float | None, call: Callable[[], T], cancel: Callable[[], None], *, limit: float | None = None) -> T:
+    """The result of `call`. A result that comes while it is being cancelled counts. `limit` is what an error names (`seconds`)."""
     if seconds is None:
         return call()
     box: Future[T] = Future()
@@ -36,14 +36,15 @@ def within(seconds: float | None, call: Callable[[], T], cancel: Callable[[], No
         if box.done():
             raise
     cancel()
+    took = f"it took more than {seconds if limit is None else limit:g} s"
     try:
         return box.result(timeout=GRACE_S)
     except TimeoutError:
         if box.done():
             raise
-        raise TimedOutError(f"it took more than {seconds:g} s, and the engine did not let go of it when asked") from None
+        raise TimedOutError(f"{took}, and the engine did not let go of it when asked") from None
     except EngineError:
-        raise TimedOutError(f"it took more than {seconds:g} s", hint="--record-timeout") from None
+        raise TimedOutError(took, hint="--record-timeout") from None
 
 
 def _run(box: Future[T], call: Callable[[], T]) -> None:

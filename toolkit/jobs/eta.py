@@ -1,6 +1,6 @@
-"""ETA: how long the rest will take, from the second half of what has passed.
+"""ETA: how long the rest will take, from the last quarter of what has passed.
 
-    left = (total - done) * (t - t') / (done - done')        t' about half the time ago
+    left = (total - done) * (t - t') / (done - done')        t' about a quarter of the time ago
 
 A change of speed is forgotten as the job goes on, and what is left is measured over ever longer stretches, so the estimate converges.
 In: (done, now) as they come.   Out: seconds.   Knows nothing about: records. Memory: at most _KEPT points.
@@ -33,8 +33,8 @@ class Eta:
 
     def left(self, done: int, total: int, now: float) -> float | None:
         """Seconds until `total` are done; None while nothing is known."""
-        half = (self._times[0] + now) / 2
-        place = min(bisect_left(self._times, half), len(self._times) - 1)
+        then = now - (now - self._times[0]) / 4
+        place = min(bisect_left(self._times, then), len(self._times) - 1)
         while place and self._dones[place] >= done:
             place -= 1
         made, seconds = done - self._dones[place], now - self._times[place]

@@ -11,15 +11,16 @@ Fields beside those of `results.result_fields`:
 In: a record, the results of its pieces.   Out: a Finished line, or StageError.
 Knows nothing about: files, order, engines.
 Invariants: the validator has the last word over the value that is written, whatever the engine says about its own result; a line
-can be read back. A value merged of several pieces has no score of its own: score and sum_logprob are null.
+can be read back; needs_review comes last (jobs.lines reads it there without parsing the line). A value merged of several pieces has no score of its own: score and sum_logprob are null.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from toolkit.contracts import BeamResult, Grammar, Json, Timing
+from toolkit.contracts import BeamResult, Json, Timing
 from toolkit.errors import InputError, NoValidError
 from toolkit.jobs.chunk import Chunk
 from toolkit.jobs.doubt import doubts
@@ -28,10 +29,12 @@ from toolkit.jobs.merge import Merged, Piece, merge
 from toolkit.jobs.read import Record
 from toolkit.jobs.spec import JobSpec
 from toolkit.results import json_text, result_fields
-from toolkit.schema import parse_json
+from toolkit.schema import MAX_DEPTH, parse_json
 from toolkit.validate.check import Validator
 
 COUNTED = ("input_tokens", "cached_tokens", "output_tokens", "forced_tokens", "passes", "rows")
+PLAIN_CHARS = 10_000  # of one text in a line that is surely short enough for the reader
+_SURROGATE = re.compile("[\ud800-\udfff]")
 PEAKS = ("kv_blocks_peak", "kv_blocks_shared")
 COUNTED_REMOTE = ("requests", "tokens_sent")  # 0 without a server, and then left out
 
@@ -53,19 +56,19 @@ class Finished:
 
 
 def finished(
-    record: Record, spec: JobSpec, schema: Json, grammar: Grammar, pieces: Sequence[Chunk], results: Sequence[BeamResult]
+    record: Record, spec: JobSpec, schema: Json, judge: Validator, pieces: Sequence[Chunk], results: Sequence[BeamResult]
 ) -> Finished:
     """The line of a record whose pieces (one, where it was not cut) gave these results."""
     stage = "validate"
     try:
-        values = [_checked(result, grammar) for result in results]
+        values = [_checked(result, judge) for result in results]
         line: dict[str, Json] = {"id": record.id, "where": record.where}
         near: dict[str, tuple[int, int]] | None = None
         if len(pieces) == 1:
             line |= {**result_fields(results[0]), "value": values[0], "valid": True}
         else:
             stage = "merge"
-            merged = _merged(spec, grammar, values, results)
+            merged = _merged(spec, judge, values, results)
             near = {at: (pieces[from_.piece].start, pieces[from_.piece].end) for at, from_ in merged.origins.items()}
             line |= _merged_fields(merged, pieces, values, results)
         stage = "ground"
@@ -84,24 +87,38 @@ def finished(
         raise StageError(stage, error) from None
 
 
-def _checked(result: BeamResult, grammar: Grammar) -> Json:
-    report = Validator(grammar).check(result.text)
+def _checked(result: BeamResult, judge: Validator) -> Json:
+    report = judge.check(result.text)
     if not report.valid:
         raise NoValidError(report.violations[0].message, texts=(result.text,))
     return report.value
 
 
 def _readable(line: Mapping[str, Json]) -> None:
+    """NoValidError where the strict reader would not read the written line. It is asked only where a look at the value leaves a doubt."""
+    if "chunks" not in line and _plain(line, MAX_DEPTH - 2):
+        return
     try:
         parse_json(json_text(line))
     except InputError as error:
         raise NoValidError(f"the output line could not be read back: {error.message}", texts=(str(line["text"]),)) from None
 
 
-def _merged(spec: JobSpec, grammar: Grammar, values: Sequence[Json], results: Sequence[BeamResult]) -> Merged:
+def _plain(value: Json, depth: int) -> bool:
+    """Surely readable: not deep, whole characters, numbers of a common size. False says nothing."""
+    if isinstance(value, str):
+        return len(value) < PLAIN_CHARS and (value.isascii() or _SURROGATE.search(value) is None)
+    if isinstance(value, Mapping):
+        return depth > 0 and all(_plain(name, 1) and _plain(item, depth - 1) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return depth > 0 and all(_plain(item, depth - 1) for item in value)
+    return value is None or isinstance(value, bool) or value == 0 or 1e-200 < abs(value) < 1e15
+
+
+def _merged(spec: JobSpec, judge: Validator, values: Sequence[Json], results: Sequence[BeamResult]) -> Merged:
     sure = [{path: each.product for path, each in result.confidence.items()} for result in results]
     merged = merge([Piece(i, value, sure[i]) for i, value in enumerate(values)], spec.merge)
-    report = Validator(grammar).check(json_text(merged.value))
+    report = judge.check(json_text(merged.value))
     if not report.valid:
         violation = report.violations[0]
         raise InputError(

@@ -88,8 +88,9 @@ def _rows(rows: Any) -> Iterable[object]:
     if hasattr(rows, "iloc") and hasattr(rows, "to_dict"):  # pandas
         return (row for start in range(0, len(rows), BATCH) for row in rows.iloc[start : start + BATCH].to_dict("records"))
     if hasattr(rows, "to_batches"):  # pyarrow
-        batches = rows.to_batches(max_chunksize=BATCH)
-        return (row for batch in batches for row in batch.to_pylist())
+        return (row for batch in rows.to_batches(max_chunksize=BATCH) for row in batch.to_pylist())
+    if hasattr(rows, "read_next_batch"):  # pyarrow's stream of batches, each as large as its writer made it
+        return (row for batch in rows for start in range(0, len(batch), BATCH) for row in batch.slice(start, BATCH).to_pylist())
     return (row for row in rows)
 
 
