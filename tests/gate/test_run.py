@@ -209,6 +209,17 @@ def test_a_plain_view_of_an_engine_is_the_plain_engine(plain: EmbeddedEngine, dr
     ]
 
 
+def test_an_engine_passes_against_itself_without_its_drafter_which_is_kept_at_work_meanwhile() -> None:
+    """As `bench speculation` asks: one engine for both arms, its draft left to measurement."""
+    with EmbeddedEngine("tiny", drafter="ngram") as engine:
+        pace = engine._pace
+        report = run_gate(Plain(engine), engine)  # type: ignore[arg-type]
+        assert (report.verdict, report.reasons) == ("PASS", ())
+        assert engine._pace is pace and engine.draft == {"tokens": None, "nodes": None}
+        with engine.drafting(tokens=4, nodes=6):
+            assert engine._pace is not None and engine._pace.fixed(9) == (6, 4)
+
+
 def test_a_pass_is_kept_for_its_pair_alone_and_a_damaged_one_is_none(
     plain: EmbeddedEngine, drafted: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

@@ -117,9 +117,9 @@ def _show(out: Any, report: Any) -> None:
 def _teeth(as_json: bool, candidate: str | None, seeds: int | None, is_quick: bool) -> int:
     if candidate is not None:
         raise UsageError("--candidate says nothing with --teeth: it is the tiny model with every fault", hint="leave it out")
-    from toolkit.gate.teeth import run
+    from toolkit.gate.teeth import SEEDS, run
 
-    result = run(console=console(), is_hasty=is_quick, **({} if seeds is None else {"seeds": seeds}))
+    result = run(console=console(), seeds=seeds or SEEDS, is_hasty=is_quick)
     if as_json:
         emit(result)
     return CODES[result["verdict"]]

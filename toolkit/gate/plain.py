@@ -16,15 +16,15 @@ class Plain:
     """Everything of the engine, each request with `speculate` False. Closing it is the engine's owner's."""
 
     def __init__(self, engine: Any) -> None:
-        self._engine = engine
+        self.engine = engine
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
+        return getattr(self.engine, name)
 
     @property
     def parts(self) -> tuple[Any, None]:
         """The engine's decoder, and no drafter."""
-        return self._engine.parts[0], None
+        return self.engine.parts[0], None
 
     @property
     def metrics(self) -> None:
@@ -33,5 +33,5 @@ class Plain:
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Event]:
         """Without speculation."""
-        events: Iterator[Event] = self._engine.generate(replace(each, speculate=False) for each in requests)
+        events: Iterator[Event] = self.engine.generate(replace(each, speculate=False) for each in requests)
         return events

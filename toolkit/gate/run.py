@@ -70,8 +70,9 @@ def _parts(
     baseline: Arm, candidate: Arm, findings: Findings, tier: Tier, seed: int, drafter: str, say: Callable[[str], None],
     first: str,
 ) -> dict[str, Any]:  # fmt: skip
+    shared = getattr(baseline.engine, "engine", baseline.engine) is candidate.engine  # then its counters are those of both arms
     for arm in (baseline, candidate):
-        arm.counters = counters(arm.engine) if arm.memory is None else {}
+        arm.counters = counters(arm.engine) if arm.memory is None and not shared else {}
     both = (baseline, candidate, findings)
     found: dict[str, Any] = {"equivalence": {}}
     steps: dict[str, Callable[[], dict[str, Any]]] = {
