@@ -83,6 +83,7 @@ def test_the_page_is_one_file_that_loads_nothing_and_escapes_what_models_wrote(
         (("--candidate", "embedded:psychic"), "psychic"),
         (("--candidate", "embedded@tokens"), "not NAME=VALUE"),
         (("--teeth", *DRAFTED), "--candidate says nothing with --teeth"),
+        ((*DRAFTED, "--quick", "--full"), "exclude each other"),
         ((*DRAFTED, "--unverified"), "No such option"),
     ],
 )

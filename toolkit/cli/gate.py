@@ -32,7 +32,8 @@ def _remote(function: Any) -> Any:
     metavar="E",
     help="embedded[:drafter][@name=value,...], a SGLang URL, or http://.../v1 of any OpenAI-compatible server.",
 )
-@click.option("--quick/--full", "is_quick", default=True, show_default=True, help="Seconds to a minute or two; minutes.")
+@click.option("--quick", is_flag=True, help="Seconds on a tiny model, a minute or two on a real one.  [default]")
+@click.option("--full", is_flag=True, help="All canaries and more texts: minutes.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Chooses texts and draws.")
 @click.option("--seeds", type=click.IntRange(1, 1000), help="Run with so many seeds from --seed on; every one has to pass.")
 @click.option("--html", type=place(folders=False), help="Write the report as one page that loads nothing.")
@@ -45,15 +46,17 @@ def _remote(function: Any) -> Any:
 )
 @json_option
 def gate(
-    as_json: bool, baseline: str, candidate: str | None, is_quick: bool, seed: int, seeds: int | None, html: Path | None,
+    as_json: bool, baseline: str, candidate: str | None, quick: bool, full: bool, seed: int, seeds: int | None, html: Path | None,
     model: str, threads: int | None, kv_blocks: int | None, teeth: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Canaries, token equality, tests of sampled frequencies and books, over two engines that differ in one thing.
 
     A PASS is kept under the user's cache folder: the speed of a pair is printed by `bench speculation` only where there is one.
     """
+    if quick and full:
+        raise UsageError("--quick and --full exclude each other")
     if teeth:
-        return _teeth(as_json, candidate, seeds, is_quick)
+        return _teeth(as_json, candidate, seeds, not full)
     if candidate is None:
         raise UsageError("--candidate is missing", hint="--candidate embedded:mtp, or a server's URL")
     from toolkit.gate.open import open_named
@@ -64,7 +67,7 @@ def gate(
         name: value for name, value in (("model", model), ("threads", threads), ("kv_blocks", kv_blocks)) if value is not None
     }
     remote = taken(options)
-    tier: Tier = "quick" if is_quick else "full"
+    tier: Tier = "full" if full else "quick"
     out, reports = console(), []
     with no_verdict(), contextlib.ExitStack() as stack:
         engines = []
