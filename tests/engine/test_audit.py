@@ -18,9 +18,11 @@ from toolkit.draft.tree import EMPTY, DraftTree
 from toolkit.engine.audit import ALARM, Evidence, chosen, read_logprobs, same_draw
 from toolkit.engine.breaker import Breaker
 from toolkit.engine.embedded import EmbeddedEngine
+from toolkit.engine.listed import Listed, bound
 from toolkit.engine.pace import Pace, PassCosts
 from toolkit.gate.faults.rewrite import rewriting
 from toolkit.sample.draw import draw, generator
+from toolkit.sample.filters import distribution
 
 GREEDY = SamplingParams(max_tokens=40, ignore_eos=True)
 DRAWN = SamplingParams(max_tokens=40, ignore_eos=True, temperature=1.0, seed=3)
@@ -172,6 +174,69 @@ def test_a_drawn_text_that_the_model_cannot_have_written_is_written_anew(engine:
     assert hit >= 3
 
 
+FILTERS = [
+    SamplingParams(temperature=1.0),
+    SamplingParams(temperature=0.5),
+    SamplingParams(temperature=2.0, top_k=3),
+    SamplingParams(temperature=0.7, top_p=0.8),
+    SamplingParams(temperature=1.3, min_p=0.2),
+    SamplingParams(temperature=0.9, top_k=4, top_p=0.7, min_p=0.05),
+]
+
+
+@pytest.mark.parametrize("params", FILTERS)
+@pytest.mark.parametrize("listed", [1, 3, 7])
+@pytest.mark.parametrize("ties", [0.0, 0.1])
+def test_out_of_a_few_likeliest_tokens_no_probability_is_underestimated(
+    params: SamplingParams, listed: int, ties: float
+) -> None:
+    """Every token of 40 rows of 8: what can be drawn is never called impossible, and the evidence is at most 1 on average."""
+    dice = torch.Generator().manual_seed(11)
+    for _ in range(40):
+        row = torch.randn(8, generator=dice, dtype=torch.float64) * 2
+        probs, ids = distribution(row, params)
+        told = torch.log_softmax(row + (torch.rand(8, generator=dice, dtype=torch.float64) - 0.5) * ties, 0).tolist()
+        drawn = dict(zip(ids.tolist(), probs.tolist(), strict=True))
+        mean = 0.0
+        for token in range(8):
+            top = sorted((told[other] for other in range(8) if other != token), reverse=True)[:listed]
+            most = bound(told[token], top, params, 8, ties)
+            if token in drawn:
+                assert most is not None and most >= drawn[token] * math.exp(-2 * ties / params.temperature) - 1e-12
+                one = Listed(8, ties)
+                assert one.see(told[token], top, params)
+                mean += drawn[token] * math.exp(one.log)
+            elif ties == 0 and listed == 7:
+                assert most is None
+        assert mean <= 1 + 1e-12
+
+
+def test_by_a_servers_log_probabilities_honest_draws_pass_and_wrong_ones_fail() -> None:
+    dice = torch.Generator().manual_seed(2)
+    params = SamplingParams(temperature=0.8, top_p=0.95, logprobs=20)
+    rows = torch.randn(90, 60, generator=dice, dtype=torch.float64) * 3
+
+    def text(tokens: list[int]) -> str:
+        scores = torch.log_softmax(rows[: len(tokens)], 1)
+        listed = []
+        for row, token in zip(scores, tokens, strict=True):
+            values, ids = row.topk(20)
+            listed.append(TokenLogprob(token, float(row[token]), tuple(zip(ids.tolist(), values.tolist(), strict=True))))
+        found = Completion(text="", token_ids=tuple(tokens), finish_reason="stop", logprobs=tuple(listed))
+        audit = read_logprobs(Request(prompt="x", sampling=params), found, vocab_size=60, ties=1e-3)
+        assert audit.method == "likelihood" and audit.alarm == ALARM
+        return audit.verdict
+
+    honest = [[draw(row, params, generator(seed, place)) for place, row in enumerate(rows)] for seed in range(50)]
+    assert {text(tokens) for tokens in honest} == {"pass"}
+    assert text([int(rows[0].argmin()), *honest[0][1:]]) == "fail"  # one token that top_p leaves out
+    params = replace(params, top_p=1.0)
+    noise = torch.randint(60, (90,), generator=dice).tolist()
+    assert text(noise) == "fail"  # no filter: only the evidence speaks
+    assert text(honest[0]) == "pass"
+    assert text([int(row.argmax()) for row in rows]) == "fail"  # sampling that always takes the likeliest
+
+
 def logprobs(*gaps: float) -> tuple[TokenLogprob, ...]:
     return tuple(TokenLogprob(i, -1.0 - gap, ((i if gap == 0 else 99, -1.0),)) for i, gap in enumerate(gaps))
 
@@ -181,14 +246,14 @@ def test_log_probabilities_of_a_server_are_read() -> None:
 
     def verdict(*gaps: float, request: Request = request) -> str:
         found = Completion(text="", token_ids=tuple(range(len(gaps))), finish_reason="stop", logprobs=logprobs(*gaps))
-        return read_logprobs(request, found).verdict
+        return read_logprobs(request, found, vocab_size=100).verdict
 
     assert verdict(0, 0.05, 0) == "pass"
     assert verdict(0, 0.2) == "fail" and verdict(0, math.nan) == "fail"
     silent = Completion(text="", token_ids=(1,), finish_reason="stop")
-    assert read_logprobs(request, silent).verdict == "not checkable"
+    assert read_logprobs(request, silent, vocab_size=100).verdict == "not checkable"
     for other in (
-        Request(prompt="x", sampling=SamplingParams(temperature=1.0)),
+        Request(prompt="x", sampling=SamplingParams(min_tokens=1)),
         Request(prompt="x", sampling=SamplingParams(presence_penalty=1.0)),
         Request(prompt="x", grammar=Grammar("regex", "a+")),
     ):

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from toolkit.contracts import Audit, Completion, Request, SamplingParams
+from toolkit.engine.listed import Listed
 from toolkit.sample.filters import distribution, is_plain
 
 ALARM = 1e-6  # probability that the likelihood test fails a good text
@@ -76,27 +77,44 @@ def same_draw(logits: Tensor, params: SamplingParams, at: float, token: int, tie
     return float(below) - slack <= at <= float(through) + slack
 
 
-def read_logprobs(request: Request, completion: Completion, *, ties: float = SERVER_TIES) -> Audit:
-    """Audit of a greedy text by its log-probabilities, for an engine that computes them over the finished text (SGLangEngine).
+def read_logprobs(request: Request, completion: Completion, *, vocab_size: int, ties: float = SERVER_TIES) -> Audit:
+    """Audit of a text by its log-probabilities, for an engine that computes them over the finished text (SGLangEngine).
 
-    What they cannot show is "not checkable": drawn texts, and texts whose argmax a grammar, a bias or a penalty decides.
+    Greedy text must be the likeliest token at every place, up to `ties` nats. Drawn text gets a likelihood test (listed.py), and none
+    of its tokens may be one that its filters leave out. What log-probabilities cannot show is "not checkable": texts whose
+    distribution a grammar, a bias or a penalty has changed, or that were not asked for with logprobs >= 1.
     """
-    params = request.sampling
-    reasons: dict[str, Any] = {
-        "the text is drawn": params.temperature > 0,
-        "a grammar decides what is likeliest": request.grammar is not None,
-        "a bias or a penalty decides what is likeliest": not is_plain(params),
+    params, count = request.sampling, len(completion.token_ids)
+    reasons = {
+        "a grammar decides what is likely": request.grammar is not None,
+        "a bias or a penalty decides what is likely": not is_plain(params),
         "end tokens are banned at its beginning": params.min_tokens > 0,
-        "its log-probabilities were not asked for (logprobs >= 1)": len(completion.logprobs) != len(completion.token_ids),
+        "its log-probabilities were not told (logprobs >= 1)": len(completion.logprobs) != count
+        or not all(each.top for each in completion.logprobs),
     }
-    count = len(completion.token_ids)
     for why in (why for why, holds in reasons.items() if holds):
         return Audit(verdict="not checkable", method="none", tokens=count, why=why)
+    return _greedy(completion, ties) if params.temperature == 0 else _drawn(params, completion, vocab_size, ties)
+
+
+def _greedy(completion: Completion, ties: float) -> Audit:
+    count = len(completion.token_ids)
     for place, each in enumerate(completion.logprobs):
-        if not each.top:
-            return Audit(verdict="not checkable", method="none", tokens=count, why="the likeliest tokens were not told")
-        gap = each.top[0][1] - each.logprob
-        if not gap <= ties:  # nan is a failure as well
-            why = f"token {place} ({each.token_id}) is {gap:.3g} nats less likely than {each.top[0][0]}"
+        likeliest, most = max(each.top, key=lambda pair: pair[1])
+        if not most - each.logprob <= ties:  # nan is a failure as well
+            why = f"token {place} ({each.token_id}) is {most - each.logprob:.3g} nats less likely than {likeliest}"
             return Audit(verdict="fail", method="argmax", tokens=count, ties=ties, why=why)
     return Audit(verdict="pass", method="argmax", tokens=count, ties=ties)
+
+
+def _drawn(params: SamplingParams, completion: Completion, vocab_size: int, ties: float) -> Audit:
+    evidence, count, why = Listed(vocab_size, ties), len(completion.token_ids), ""
+    for place, each in enumerate(completion.logprobs):
+        others = sorted((logprob for token, logprob in each.top if token != each.token_id), reverse=True)
+        if math.isnan(each.logprob) or not evidence.see(each.logprob, others, params):
+            why = f"token {place} ({each.token_id}) cannot be drawn: its log-probability is {each.logprob:.3g}"
+            break
+    if not why and evidence.log > -math.log(ALARM):
+        why = f"so unlikely a text is drawn less than once in {1 / ALARM:,.0f} times"
+    verdict: Literal["pass", "fail"] = "fail" if why else "pass"
+    return Audit(verdict=verdict, method="likelihood", tokens=count, ties=ties, log_evidence=evidence.log, alarm=ALARM, why=why)

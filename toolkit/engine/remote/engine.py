@@ -10,31 +10,33 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-from toolkit.contracts import Capabilities, Done, Event, Failed, Json, Prompt, Request, Tokenizer, require
+from toolkit.contracts import Capabilities, Done, Engine, Event, Failed, Json, Prompt, Request, Tokenizer, require
 from toolkit.engine.admission import admit, checked_ids, prompt_ids
+from toolkit.engine.breaker import Breaker
 from toolkit.engine.front import Front
-from toolkit.engine.harvest import Harvest
 from toolkit.engine.intake import Intake, Sink
-from toolkit.engine.job import Job, Loop
-from toolkit.engine.loops.beam import beam
+from toolkit.engine.job import Job
+from toolkit.engine.metrics import Metrics
 from toolkit.engine.remote import rows
 from toolkit.engine.remote.address import checked_url
 from toolkit.engine.remote.connection import Connection
 from toolkit.engine.remote.fleet import Fleet, Server
 from toolkit.engine.remote.opened import open_servers
+from toolkit.engine.remote.overseer import overseer
 from toolkit.engine.remote.probe import Facts, server_info
 from toolkit.engine.remote.relax import constraint
 from toolkit.engine.remote.reply import batch, output_ids
 from toolkit.engine.remote.rounds import Clock, Cost, Rounds
 from toolkit.engine.remote.sampling import refuse
 from toolkit.engine.remote.scoring import line_scores
+from toolkit.engine.remote.search import search
 from toolkit.engine.remote.texts import Text, run_text
-from toolkit.engine.sequence import Sequence as Line
 from toolkit.engine.watch import Checks
 from toolkit.engine.worker import Worker
 from toolkit.errors import ContextError, EngineError, ToolkitError, UnsupportedError
@@ -58,6 +60,8 @@ class SGLangEngine(Front):
     left out until they answer again). tokenizer: a model folder, a stored model or a Tokenizer; None reads the server's own model path.
     api_key, verify (False or a file of certificates), timeout_s (the longest wait for a reply): see Connection. patience_s: how
     long a request waits for a server to come back when none is left. context shortens what the servers tell; a router tells none.
+    audit, breaker: as in EmbeddedEngine, for servers that speculate. fallback: the URL of a server of the same model without
+    speculation, or an engine: it writes again what was found to be wrong, what asks for no speculation, and all texts on hold.
     Raises EngineError for a server that cannot be reached or whose tokenizer is another, UsageError for a wrong API key.
     """
 
@@ -72,6 +76,9 @@ class SGLangEngine(Front):
         timeout_s: float = 600.0,
         patience_s: float = 120.0,
         context: int | None = None,
+        audit: float = 0.0,
+        breaker: Breaker | None = None,
+        fallback: Engine | str | None = None,
     ) -> None:
         for name, value in (("timeout_s", timeout_s), ("patience_s", patience_s)):
             ok = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LONGEST_S
@@ -83,22 +90,22 @@ class SGLangEngine(Front):
         require(ok, "tokenizer", tokenizer, "a folder, a stored model, a Tokenizer or None")
         names = tuple(checked_url(each) for each in (url, *urls))
         require(len(set(names)) == len(names), "urls", names, "distinct URLs")
-        connections = [Connection(each, api_key=api_key, verify=verify, timeout_s=timeout_s) for each in names]
+        options: dict[str, Any] = {"api_key": api_key, "verify": verify, "timeout_s": timeout_s}
+        connections = [Connection(each, **options) for each in names]
         try:
-            self._open(connections, tokenizer, patience_s, context)
+            self._opened = open_servers(connections, tokenizer, context)
+            second = (
+                SGLangEngine(fallback, tokenizer=self._opened.tokenizer, **options) if isinstance(fallback, str) else fallback
+            )
+            self._owned = second if isinstance(fallback, str) else None
+            self._overseer = overseer(self._opened, second, audit=audit, breaker=breaker)
+            self._open(connections, patience_s)
         except BaseException:
             for each in connections:
                 each.close()
             raise
 
-    def _open(
-        self,
-        connections: Sequence[Connection],
-        tokenizer: Tokenizer | str | Path | None,
-        patience_s: float,
-        context: int | None,
-    ) -> None:
-        self._opened = open_servers(connections, tokenizer, context)
+    def _open(self, connections: Sequence[Connection], patience_s: float) -> None:
         self.tokenizer: Tokenizer = self._opened.tokenizer
         self._limits, self._capabilities = self._opened.limits, self._opened.capabilities
         self._fleet = Fleet(connections, self._opened.same, patience_s=patience_s)
@@ -128,6 +135,16 @@ class SGLangEngine(Front):
     def notes(self) -> tuple[str, ...]:
         """What a reader of this engine's scores must know, such as a server option that makes them another model's."""
         return self._opened.notes
+
+    @property
+    def breaker(self) -> Breaker:
+        """What puts the servers' speculation on hold; `reset(reason)` lets it go on."""
+        return self._overseer.breaker
+
+    @property
+    def metrics(self) -> Metrics:
+        """What was done so far, as counters."""
+        return self._overseer.metrics
 
     @property
     def facts(self) -> Facts:
@@ -194,6 +211,8 @@ class SGLangEngine(Front):
 
     def close(self) -> None:
         """Stop; requests that still run end in EngineError."""
+        if self._owned is not None:
+            self._owned.close()
         _close(self._closed, self._fleet, [each.worker for each in self._lanes], self._texts)
 
     def __reduce__(self) -> str:
@@ -215,22 +234,26 @@ class SGLangEngine(Front):
         try:
             self._start(request, sink)
         except ToolkitError as error:
-            sink(Failed(request.id, error))
+            self.metrics.heard(sink, 1)(Failed(request.id, error))
 
     def _start(self, request: Request, sink: Sink) -> None:
         admitted = admit(request, self.tokenizer, self._limits)
-        cost = Cost()
-        loop = partial(_search, cost, self.notes)
+        cost, results = Cost(), 1 if request.beam is not None else request.sampling.n
+        loop = partial(search, cost, self.notes)
         job = Job(
             request, admitted.prompt, self.tokenizer, admitted.grammar, admitted.max_tokens, admitted.reserve, loop,
-            partial(self._told, request.id, sink), None if request.beam is not None else Checks.of(request),
+            partial(self._told, request.id, self.metrics.heard(sink, results)), None if request.beam is not None else Checks.of(request),
         )  # fmt: skip
-        text = None if request.beam is not None else self._text(job)
+        second = self._overseer.elsewhere(request)
+        text = None if request.beam is not None or second is not None else self._text(job)
         with self._lock:
             self._jobs[request.id] = job
-            self._left[request.id] = 1 if request.beam is not None else request.sampling.n
+            self._left[request.id] = results
         try:
-            self._hand(job, cost, text)
+            if second is not None:
+                self._texts.submit(self._overseer.relay, second, job)
+            else:
+                self._hand(job, cost, text)
         except (ToolkitError, RuntimeError) as error:  # the pool's own, once it was shut down
             with self._lock:
                 del self._jobs[request.id], self._left[request.id]
@@ -250,7 +273,8 @@ class SGLangEngine(Front):
         for facts in self._opened.facts:
             refuse(job.request, facts)
         grammar = job.request.grammar
-        return Text(job, self._fleet, None if grammar is None else constraint(grammar, self.facts.grammar_backend))
+        asked = None if grammar is None else constraint(grammar, self.facts.grammar_backend)
+        return Text(job, self._fleet, asked, self._overseer)
 
     def _told(self, request_id: str, sink: Sink, event: Event) -> None:
         """Pass an event on; a request that failed or gave its last result is forgotten."""
@@ -262,18 +286,6 @@ class SGLangEngine(Front):
             if isinstance(event, Failed) or self._left[request_id] == 0:
                 del self._jobs[request_id], self._left[request_id]
         sink(event)
-
-
-def _search(cost: Cost, notes: tuple[str, ...], job: Job, root: Line) -> Loop:
-    """The beam loop with a harvest of its own, its result told when the search ends."""
-    params = job.request.beam
-    assert params is not None
-    partly = job.grammar.partial if job.grammar else ()
-    harvest = Harvest(params, job.tokenizer, job.request.grammar, room=job.max_tokens, partial=partly)
-    yield from beam(job, root, harvest)
-    tokens = harvest.answer_tokens
-    found = harvest.result(cost.usage(job.usage(tokens)), job.timing(tokens))
-    job.tell(Done(job.id, 0, replace(found, notes=(*found.notes, *notes))))
 
 
 def _close(closed: threading.Event, fleet: Fleet, workers: Sequence[Worker], texts: ThreadPoolExecutor) -> None:

@@ -10,15 +10,17 @@ Invariants: a stream that ends before every sample has is an error; a request is
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 from toolkit.contracts import Completion, Delta, Done, Failed, Grammar, Json, TokenLogprob, Usage
 from toolkit.engine.job import Job
 from toolkit.engine.remote import rows
 from toolkit.engine.remote.connection import FailedRequestError
 from toolkit.engine.remote.fleet import Fleet
+from toolkit.engine.remote.overseer import Overseer
 from toolkit.engine.remote.relax import MOST_TRIES, Constraint, relaxed
 from toolkit.engine.remote.reply import bad, batch, checked, costs
 from toolkit.engine.remote.samples import Sample
@@ -37,6 +39,7 @@ class Text:
     job: Job
     fleet: Fleet
     asked: Constraint | None
+    overseer: Overseer
     samples: list[Sample] = field(default_factory=list)
     requests: int = 0
     sent: int = 0
@@ -137,7 +140,6 @@ class Text:
 
     def _finish(self, sample: Sample) -> None:
         self._delta(sample, sample.stream.flush())
-        partial = self._checked(sample)
         job, count = self.job, len(sample.ids)
         done = Completion(
             text=sample.stream.text,
@@ -148,26 +150,28 @@ class Text:
             seed=job.request.sampling.seed if job.request.sampling.temperature > 0 else None,
             usage=self._usage(sample),
             timing=job.timing(count),
-            partial=partial,
+            partial=() if self.asked is None else self.asked.lost,
         )
-        job.tell(Done(job.id, sample.index, judged(job.checks, done, job.tokenizer)))
+        done = judged(job.checks, done, job.tokenizer)
+        done = self.overseer.reviewed(job.request, sample.index, done, partial(self._scored, sample))
+        self._check(done)
+        job.tell(Done(job.id, sample.index, done))
         job.flush()
 
-    def _checked(self, sample: Sample) -> tuple[str, ...]:
-        """What the validator decided alone; NoValidError where it refuses a text that the server says is complete."""
+    def _check(self, done: Completion) -> None:
+        """NoValidError where the validator refuses a text that the server says is complete."""
         grammar: Grammar | None = self.job.request.grammar
         if grammar is None or self.asked is None:
-            return ()
-        complete = sample.reason == "stop" and not isinstance(sample.matched, str)
-        report = Validator(grammar).check(sample.stream.text) if complete else None
+            return
+        complete = done.finish_reason == "stop" and not isinstance(done.matched_stop, str)
+        report = Validator(grammar).check(done.text) if complete else None
         if report is not None and not report.valid:
             reasons = tuple(f"{each.path or '(root)'}: {each.message}" for each in report.violations)
             lost = f"; the server was not told of {', '.join(self.asked.lost)}" if self.asked.lost else ""
             raise NoValidError(
-                f"the server's text is not valid: {'; '.join(reasons)}{lost}", reasons=reasons, texts=(sample.stream.text,),
+                f"the server's text is not valid: {'; '.join(reasons)}{lost}", reasons=reasons, texts=(done.text,),
                 hint="a beam search has its masks on this side and chooses among valid texts",
             )  # fmt: skip
-        return self.asked.lost
 
     def _usage(self, sample: Sample) -> Usage:
         """What all samples have cost so far; the output is that of the one."""
@@ -185,13 +189,16 @@ class Text:
 
     def _logprobs(self, sample: Sample) -> tuple[TokenLogprob, ...]:
         """Raw log-probabilities of the sample's tokens, asked for as those of input tokens."""
-        params, job = self.job.request.sampling, self.job
+        params = self.job.request.sampling
         if params.logprobs is None and not params.logprob_ids:
             return ()
+        return self._scored(sample, params.logprobs or 0, params.logprob_ids)
+
+    def _scored(self, sample: Sample, top: int, named: Sequence[int] = ()) -> tuple[TokenLogprob, ...]:
+        size = self.job.tokenizer.vocab_size
         return token_logprobs(
-            self.fleet, job.prompt, sample.ids, top=params.logprobs or 0, named=params.logprob_ids,
-            vocab_size=job.tokenizer.vocab_size, spend=self._spend,
-        )  # fmt: skip
+            self.fleet, self.job.prompt, sample.ids, top=min(top, size), named=named, vocab_size=size, spend=self._spend
+        )
 
 
 def run_text(text: Text) -> None:
