@@ -121,9 +121,9 @@ def test_every_kind_of_check_accepts_and_refuses(
 
 
 def test_answers_are_compared_with_each_other() -> None:
-    one, two = said("a"), said("b")
-    assert ACROSS["same"]([one, one, two], [0, 1]) == "" and ACROSS["same"]([one, one, two], [0, 2])
-    assert ACROSS["different"]([one, one, two], [0, 2]) == "" and ACROSS["different"]([one, one, two], [0, 1])
+    texts = {0: said("a"), 1: said("a"), 2: said("b")}
+    assert ACROSS["same"](texts, [0, 1]) == "" and ACROSS["same"](texts, [0, 2])
+    assert ACROSS["different"](texts, [0, 2]) == "" and ACROSS["different"](texts, [0, 1])
 
 
 @pytest.mark.parametrize("text", ["", "\ufffd", "\x00", "{" * 3000, "```python\n" + "(" * 3000, "\ud800", "<tool_call>" * 500])

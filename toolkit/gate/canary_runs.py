@@ -58,8 +58,8 @@ def _run(canary: Canary, baseline: Arm, candidate: Arm, ties: float, findings: F
     apart, ties_seen = _compare(baseline, candidate, expected, found, ties)
     if apart:
         return "fail", apart
-    wrong = list(_wrong(canary, candidate, found))
-    own = list(_wrong(canary, baseline, expected)) if wrong else []
+    wrong = list(_wrong(canary, candidate, found, ties))
+    own = list(_wrong(canary, baseline, expected, ties)) if wrong else []
     if wrong and not own:
         return "fail", wrong[0]
     refused = next((each.error for each in (*found, *expected) if _is_refused(each)), None)
@@ -106,16 +106,19 @@ def _compare(
     return "", seen
 
 
-def _wrong(canary: Canary, arm: Arm, answers: Sequence[Answer]) -> Iterator[str]:
+def _wrong(canary: Canary, arm: Arm, answers: Sequence[Answer], ties: float) -> Iterator[str]:
     """Every check that does not hold."""
     for check in canary.checks:
         kind = check["kind"]
         if kind in ACROSS:
-            asked = check["asks"]
-            if all(number < len(answers) and answers[number].results for number in asked):
-                why = ACROSS[kind]([each.first if each.results else None for each in answers], asked)  # type: ignore[misc]
-                if why:
-                    yield why
+            asked = [number for number in check["asks"] if number < len(answers) and answers[number].results]
+            texts = {number: answers[number].first for number in asked}
+            if (
+                len(asked) == len(check["asks"])
+                and (why := ACROSS[kind](texts, asked))
+                and not _are_ties(kind, answers, asked, arm, ties)
+            ):
+                yield why
             continue
         for number, answer in enumerate(answers):
             if answer.results and check.get("ask", number) == number:
@@ -126,6 +129,13 @@ def _wrong(canary: Canary, arm: Arm, answers: Sequence[Answer]) -> Iterator[str]
                 )
                 if why:
                     yield f"answer {number}: {why}"
+
+
+def _are_ties(kind: str, answers: Sequence[Answer], asked: Sequence[int], arm: Arm, ties: float) -> bool:
+    """Whether texts that should be the same part at ties only, by the arm's own scores: a cached prompt is computed in other pieces."""
+    first = answers[asked[0]]
+    apart = [parting(arm.engine, first.request, first.first, answers[number].first) for number in asked[1:]]
+    return kind == "same" and ties > 0 and all(each is None or each.nats <= ties for each in apart)
 
 
 def _is_refused(answer: Answer) -> bool:

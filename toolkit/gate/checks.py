@@ -135,7 +135,7 @@ CHECKS: Mapping[str, Check] = {
 }  # fmt: skip
 
 
-def same(results: Sequence[Completion], asks: Sequence[int]) -> str:
+def same(results: Mapping[int, Completion], asks: Sequence[int]) -> str:
     """All of these answers are one text."""
     first = results[asks[0]]
     for each in asks[1:]:
@@ -144,12 +144,12 @@ def same(results: Sequence[Completion], asks: Sequence[int]) -> str:
     return ""
 
 
-def different(results: Sequence[Completion], asks: Sequence[int]) -> str:
+def different(results: Mapping[int, Completion], asks: Sequence[int]) -> str:
     """These answers are not all one text."""
     return "all of the answers are one text" if not same(results, asks) else ""
 
 
-ACROSS: Mapping[str, Callable[[Sequence[Completion], Sequence[int]], str]] = {"same": same, "different": different}
+ACROSS: Mapping[str, Callable[[Mapping[int, Completion], Sequence[int]], str]] = {"same": same, "different": different}
 
 
 def _short(text: str) -> str:

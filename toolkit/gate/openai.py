@@ -45,6 +45,7 @@ from toolkit.errors import EngineError, ToolkitError, UnsupportedError, UsageErr
 TOGETHER = 16  # requests under way
 TOPS = 5  # likeliest tokens that are asked for with each
 _MOST_TOKENS = 1 << 16  # of one answer
+_MOST_TEXT = 1 << 20
 _COUNTERS = {
     "vllm:spec_decode_num_draft_tokens_total": "proposed", "vllm:spec_decode_num_accepted_tokens_total": "accepted",
     "vllm:spec_decode_num_drafts_total": "verify_passes",
@@ -212,6 +213,8 @@ class OpenAiEngine:
     def _take(self, sample: _Sample, choice: Mapping[str, Json]) -> tuple[str, list[int]]:
         text = (choice.get("delta") or {}).get("content") or ""
         sample.text += text
+        if len(sample.text) > _MOST_TEXT:
+            raise EngineError(f"more than {_MOST_TEXT} characters came")
         before = len(sample.ids)
         for row in (choice.get("logprobs") or {}).get("content") or ():
             tops = [(self._id(each), float(each["logprob"])) for each in row.get("top_logprobs") or ()]
