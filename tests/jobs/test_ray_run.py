@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,6 @@ SCHEMA = {
     "required": ["a", "b"],
     "additionalProperties": False,
 }
-OWN = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
 VARIES = ("timing", "usage")  # what a record costs depends on whom it was decoded with
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install 'ray[data]'")
 
@@ -68,17 +68,6 @@ def test_without_ray_the_error_says_how_to_install_it(monkeypatch: pytest.Monkey
         ray_run._ray()
 
 
-def test_the_toolkits_own_error_inside_of_rays_is_the_one_that_is_told() -> None:
-    class WrappedError(Exception):
-        cause: Exception | None = None
-
-    inner, outer = WrappedError("user code"), WrappedError("task")
-    inner.cause = EngineError("the engine stopped running", hint="--resume goes on")
-    outer.__cause__ = inner
-    assert ray_run._own(outer).message == "the engine stopped running"
-    assert ray_run._own(WrappedError("Traceback\nlost node")).message == "Ray ended the job: lost node"
-
-
 def test_an_actors_model_must_be_the_callers(tmp_path: Path) -> None:
     prepare(tmp_path)
     job = run.prepare(tmp_path / "in.jsonl", make_spec({"schema": SCHEMA, "width": 2}))
@@ -90,8 +79,25 @@ def test_an_actors_model_must_be_the_callers(tmp_path: Path) -> None:
     finally:
         worker._engine.close()
     other = ray_run._Worker(job, "embedded", {"model": "tiny", "threads": 1}, "another", 2, "out")
+    answer = other({"records": [pickle.dumps(records)]})
     with pytest.raises(EngineError, match="put the same model on every node"):
-        other({"records": [pickle.dumps(records)]})
+        ray_run._raise(json.loads(answer["error"][0]))
+    missing = ray_run._Worker(job, "embedded", {"model": "no-such-model"}, "tiny", 2, "out")
+    with pytest.raises(UsageError, match="no-such-model"):
+        ray_run._raise(json.loads(missing({"records": [pickle.dumps(records)]})["error"][0]))
+
+
+def test_what_was_done_before_an_engine_stopped_is_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopping(*given: Any) -> Iterator[str]:
+        yield "first"
+        raise EngineError("the engine stopped running", hint="--resume goes on")
+
+    monkeypatch.setattr(ray_run, "outcomes_of", stopping)
+    monkeypatch.setattr(ray_run._Worker, "_engine", None)
+    answer = ray_run._Worker(None, "", {}, "", 1, "")({"records": [pickle.dumps([])]})  # type: ignore[arg-type]
+    assert pickle.loads(answer["outcomes"][0]) == ["first"]
+    with pytest.raises(EngineError, match="stopped running"):
+        ray_run._raise(json.loads(answer["error"][0]))
 
 
 # --- on a cluster -----------------------------------------------------------------------------------------------------
@@ -124,22 +130,30 @@ def content(folder: Path, out: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def environment() -> Iterator[dict[str, str]]:
-    """The environment of a cluster of two CPUs on this machine, `ray start --head`, stopped at the end."""
+def private() -> Iterator[dict[str, str]]:
+    """The environment of Ray programs that share a token and a folder of their own."""
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:  # short: sockets lie in it
+        token = Path(folder, "token")
+        token.write_text(secrets.token_hex(32))
+        own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_TMPDIR": folder}
+        yield {**os.environ, **own, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def environment(private: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The same, and a cluster of two CPUs on this machine at RAY_ADDRESS, `ray start --head`, stopped at the end."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    own = {**OWN, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    own["RAY_ADDRESS"] = f"127.0.0.1:{port}"
-    environment = {**os.environ, **own}
-    ray = [str(Path(sys.executable).parent / "ray")]
-    arguments = ["--head", "--port", port, "--num-cpus", "2", "--include-dashboard", "false", "--node-ip-address", "127.0.0.1"]
-    started = subprocess.run([*ray, "start", *arguments], env=environment, capture_output=True, text=True, timeout=60)
-    assert started.returncode == 0, started.stderr
+    environment = {**private, "RAY_ADDRESS": f"127.0.0.1:{port}"}
+    command = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--port", port]
+    command += ["--num-cpus", "2", "--include-dashboard", "false"]
     try:
+        started = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90)
+        assert started.returncode == 0, started.stderr
         yield environment
     finally:
-        for process in workers(own["RAY_ADDRESS"], ""):
+        for process in workers(environment["RAY_ADDRESS"], ""):
             os.kill(process, signal.SIGKILL)
 
 
@@ -186,7 +200,9 @@ def written(path: Path) -> int:
 
 @needs_ray
 @pytest.mark.slow
-def test_an_actor_that_cannot_start_ends_the_job_in_its_own_words_and_a_resume_without_ray_goes_on(tmp_path: Path) -> None:
+def test_an_actor_that_cannot_start_ends_the_job_in_its_own_words_and_a_resume_without_ray_goes_on(
+    tmp_path: Path, private: dict[str, str]
+) -> None:
     script = """
 from pathlib import Path
 from toolkit import UsageError, open_engine
@@ -203,10 +219,7 @@ except UsageError as error:
 print(run_job(job, Path("out"), engine, resume=True).valid)
 """
     prepare(tmp_path)
-    environment = {**os.environ, **OWN, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    ran = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-    )
+    ran = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=private, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     first, last = ran.stdout.splitlines()
     assert "no-such-model" in first

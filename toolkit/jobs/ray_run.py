@@ -9,6 +9,7 @@ an engine that no longer runs ends the job as it does without Ray.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import pickle
@@ -87,8 +88,12 @@ class RayPool:
         try:
             for row in outcomes.iter_rows():
                 yield from pickle.loads(row["outcomes"])
+                _raise(json.loads(row["error"]))
         except ray.exceptions.RayError as error:
-            raise _own(error) from error
+            why = str(error).strip().splitlines()
+            raise EngineError(
+                f"Ray ended the job: {why[-1] if why else type(error).__name__}", hint="--resume goes on"
+            ) from error
 
 
 class _Worker:
@@ -104,14 +109,21 @@ class _Worker:
             run,
         )
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, list[bytes]]:
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
+        """The outcomes of a batch, up to where the engine stopped running; then also how that came (see `_raise`)."""
         records = pickle.loads(batch["records"][0])
-        outcomes = list(outcomes_of(self._job, self._engine, iter(records), self._in_flight, self._run))
-        return {"outcomes": [pickle.dumps(outcomes)]}
+        done: list[Outcome] = []
+        failed = None
+        try:
+            for outcome in outcomes_of(self._job, self._engine, iter(records), self._in_flight, self._run):
+                done.append(outcome)
+        except ToolkitError as error:  # as data: Ray hands on the text of an exception, and not which one it was
+            failed = {"code": error.exit_code, "message": error.message, "hint": error.hint}
+        return {"outcomes": [pickle.dumps(done)], "error": [json.dumps(failed)]}
 
     @cached_property
     def _engine(self) -> Engine:
-        """Opened by the first batch: an error in a batch ends the job in its own words, one in a constructor does not."""
+        """Opened by the first batch, where an error ends the job in its own words; in a constructor it would not."""
         engine = open_engine(self._name, **self._options)
         found = engine.capabilities.fingerprint
         if found != self._model:
@@ -184,14 +196,8 @@ def _here(ray: Any) -> dict[str, str]:
     return {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
 
 
-def _own(error: BaseException) -> ToolkitError:
-    """The toolkit's own error inside one of Ray's, or an EngineError that tells it."""
-    inner: BaseException | None = error
-    while inner is not None:
-        cause = getattr(inner, "cause", None)
-        found = next((each for each in (inner, cause) if isinstance(each, ToolkitError)), None)
-        if found is not None:
-            return EngineError(found.message, hint=found.hint) if not isinstance(found, EngineError | UsageError) else found
-        inner = inner.__cause__ or (cause if isinstance(cause, BaseException) else None)
-    why = str(error).strip().splitlines()
-    return EngineError(f"Ray ended the job: {why[-1] if why else type(error).__name__}", hint="--resume goes on")
+def _raise(failed: dict[str, Any] | None) -> None:
+    """The error of an actor, as what it is to the caller: one of usage, or of an engine that does not run."""
+    if failed is not None:
+        kind = UsageError if failed["code"] == UsageError.exit_code else EngineError
+        raise kind(failed["message"], hint=failed["hint"])
