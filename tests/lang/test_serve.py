@@ -197,13 +197,16 @@ def test_a_port_that_is_taken_is_named_before_anything_starts() -> None:
             EngineError, match=f"port {port} of 127.0.0.1 cannot be listened on: Address already in use"
         ) as caught:
             run_server(fake(port=port)).__enter__()
-    assert caught.value.hint == "another --port"
+    assert "another --port" in caught.value.hint
 
 
-def test_a_host_that_is_none_is_named() -> None:
-    plan = Launch(command=("x",), env={}, model="m", device="cpu", host="no.such.host.invalid", port=31999)
-    with pytest.raises(EngineError, match=r"no\.such\.host\.invalid cannot be listened on"):
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "a" * 70, "a..b", "203.0.113.7"])
+def test_a_host_that_is_none_is_named(host: str) -> None:
+    plan = Launch(command=("x",), env={}, model="m", device="cpu", host=host, port=31999)
+    with pytest.raises(EngineError, match=re.escape(f"{host} cannot be listened on")):
         run_server(plan).__enter__()
+    with pytest.raises(EngineError, match="cannot be listened on"):
+        free_port(host)
 
 
 def test_a_package_that_the_server_needs_is_named_with_the_commands_that_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,9 @@ def test_an_address_or_device_that_is_none_is_refused(given: dict[str, object]) 
         launch(HUB, **{"device": "cuda", **given})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("flag", ["--port", "--port=4000", "--host", "--model-path", "--model", "--device"])
+@pytest.mark.parametrize(
+    "flag", ["--port", "--port=4000", "--host", "--model-path", "--model", "--device", "--por", "--hos=0.0.0.0", "--model-p"]
+)
 def test_a_flag_that_is_an_option_here_is_refused(flag: str) -> None:
     with pytest.raises(UsageError, match="it is an option here: --"):
         launch(HUB, device="cuda", flags=("--tp", "2", flag, "x"))

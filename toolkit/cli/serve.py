@@ -97,7 +97,7 @@ def _run(plan: Launch, deadline: float, verbose: bool, as_json: bool) -> None:
         click.echo(f"{seconds:7.1f} s  {what}", err=True)
 
     with run_server(plan, deadline=deadline, progress=reached, watch=show if verbose else None) as server:
-        emit({**_fields(plan), "pid": server.pid}) if as_json else click.echo(server.url)
+        emit({**_fields(plan), "command": list(plan.shown), "pid": server.pid}) if as_json else click.echo(server.url)
         sys.stdout.flush()
         click.echo("Ctrl-C stops it", err=True)
         while True:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from toolkit.contracts import require
 from toolkit.errors import EngineError, MissingExtraError, UnsupportedError, UsageError
+from toolkit.lang.hiding import hidden, secrets_of
 from toolkit.lang.presets import Speculation
 
 PACKAGES = Path(__file__).parent / "cpu" / "packages"
@@ -73,6 +74,11 @@ class Launch:
         """One line for a shell."""
         return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in self.env.items()), shlex.join(self.command)])
 
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The command for whoever keeps a record of it: with its keys hidden."""
+        return tuple(hidden(each, secrets_of(self.command)) for each in self.command)
+
     def environment(self) -> dict[str, str]:
         """The whole environment of the server; OMP_NUM_THREADS of this one stays. Programs beside this Python (ninja) are found."""
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -113,7 +119,8 @@ def launch(
 def _check_flags(flags: Sequence[str]) -> None:
     """Flags that would start another server than the one that is waited for."""
     for name in (flag.partition("=")[0] for flag in flags):
-        require(name not in OWN_FLAGS, "flag", name, f"it is an option here: {OWN_FLAGS.get(name)}")
+        own = next((OWN_FLAGS[each] for each in OWN_FLAGS if len(name) > len("--x") and each.startswith(name)), None)
+        require(own is None, "flag", name, f"it is an option here: {own}")  # SGLang takes abbreviations, too
         if name.startswith("--ssl-") or name.endswith("grpc-mode"):
             raise UnsupportedError(f"flag {name}: a server is waited for over plain HTTP", hint="a proxy in front for TLS")
 
@@ -171,21 +178,32 @@ def _missing(name: str) -> MissingExtraError:
 
 
 def _check_port(host: str, port: int) -> None:
+    with _bound(host, port):
+        pass
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nothing listens on now. EngineError for an address that is none of this machine's."""
+    with _bound(host, 0) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket at that address."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe = socket.socket(family, socket.SOCK_STREAM)
+        try:
             probe.setsockopt(
                 socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
             )  # as the server does: one that ended lately is no obstacle
             probe.bind((host, port))
-    except OSError as error:
+        except BaseException:
+            probe.close()
+            raise
+    except (OSError, ValueError) as error:  # ValueError: names that no host can have
         raise EngineError(
-            f"port {port} of {host} cannot be listened on: {error.strerror or error}", hint="another --port"
+            f"port {port} of {host} cannot be listened on: {getattr(error, 'strerror', None) or error}",
+            hint="another --port, or an address of this machine as --host",
         ) from error
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nothing listens on now."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    return probe

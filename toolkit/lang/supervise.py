@@ -2,7 +2,8 @@
 
 In: a command and its environment.   Out: a Supervised process.
 Knows nothing about: SGLang, HTTP.
-Invariants: memory for the log is bounded whatever the server prints; `stop` returns only when no process of the server is left.
+Invariants: no key of the command is in the log that is kept or told; memory for it is bounded whatever the server prints; `stop`
+returns only when no process of the server is left.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from toolkit.errors import EngineError
 from toolkit.lang import guard
+from toolkit.lang.hiding import Hider, secrets_of
 
 GRACE = 10.0  # seconds from SIGTERM to SIGKILL; an idle SGLang server needs one to two
 KEPT_LINES = 400
@@ -35,6 +37,7 @@ class Supervised:
     ) -> None:
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._watch = watch
+        self._hider = Hider(secrets_of(command))
         self._broken: Exception | None = None
         self._patience = grace + guard.REAP + 5.0
         # -I: the guard itself must not read the server's PYTHONPATH.
@@ -62,13 +65,17 @@ class Supervised:
     def _read(self) -> None:
         with self._output:
             while piece := self._output.readline(LINE_BYTES):
-                line = piece.decode("utf-8", "replace").rstrip()
-                self._lines.append(line)
-                if self._watch is not None and self._broken is None:
-                    try:
-                        self._watch(line)
-                    except Exception as error:  # the log is read on: a full pipe would stop the server
-                        self._broken = error
+                self._heard(self._hider.feed(piece.decode("utf-8", "replace"), ends=piece.endswith(b"\n")))
+        if rest := self._hider.feed("", ends=True):
+            self._heard(rest)
+
+    def _heard(self, line: str) -> None:
+        self._lines.append(line.rstrip())
+        if self._watch is not None and self._broken is None:
+            try:
+                self._watch(line.rstrip())
+            except Exception as error:  # the log is read on: a full pipe would stop the server
+                self._broken = error
 
     @property
     def lines(self) -> list[str]:
