@@ -116,7 +116,7 @@ def _throughput(engine: Engine, folder: Path, records: int, in_flight: Sequence[
     reasons = [
         f"{arm['in_flight']} in flight: {arm['valid']} valid, {arm['same']} values as one at a time, of {records}"
         for arm in arms
-        if arm["valid"] != arms[0]["valid"] or arm["same"] < SAME_SHARE * arms[0]["valid"]
+        if not arm["valid"] or arm["valid"] != arms[0]["valid"] or arm["same"] < SAME_SHARE * arms[0]["valid"]
     ]
     return {"records": records, "width": width, "right": right, "arms": [] if reasons else arms, "reasons": reasons}
 

@@ -30,7 +30,10 @@ def stop_on_signal() -> Iterator[threading.Event]:
         stop.set()
         click.echo("stopping: what runs is finished first; once more ends it at once", err=True)
 
-    before = {number: signal.signal(number, asked) for number in SIGNALS}
+    heard = [
+        number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN
+    ]  # a shell's background job ignores some
+    before = {number: signal.signal(number, asked) for number in heard}
     try:
         yield stop
     finally:

@@ -8,6 +8,7 @@ does (what is written stays, --resume goes on).
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -230,7 +231,7 @@ def _facts(job: Job, out: Path, terms: Mapping[str, Any], engine: Engine, job_fi
         "output": {"path": str(out), "lines": str(lines_path(out)), "errors": str(errors_path(out))},
         "job_file": None
         if job_file is None
-        else {"path": str(job_file), "sha256": digest(job_file.read_text(encoding="utf-8"))},
+        else {"path": str(job_file), "sha256": hashlib.sha256(job_file.read_bytes()).hexdigest()},
         "schema_sha256": None if job.schema is None else digest(job.schema),
         "prompt_sha256": digest(prompt),
         "engine": {**terms["engine"], "model_name": engine.capabilities.model},
