@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,11 @@ from toolkit.cli.options import (
     sampling_options,
 )
 from toolkit.cli.output import console, emit
-from toolkit.contracts import BeamResult, Completion, Delta, Done, Engine, Grammar, Json, Report, Request, Tokenizer
+from toolkit.cli.watching import guard_options, overseen, policies_of, watch_of
+from toolkit.contracts import BeamResult, Completion, Delta, Done, Engine, Json, Request, Tokenizer
+from toolkit.engine.guard import guarded
+from toolkit.engine.watch import Checks, judged
+from toolkit.errors import UsageError
 from toolkit.jobs.named import named_compile
 from toolkit.results import answered, beam_result, json_text, result_fields
 from toolkit.results import token_events as split
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 @grammar_options
 @sampling_options
 @draft_options
+@guard_options
 @engine_options
 @click.option("--trace", is_flag=True, help="Show which tokens were drafted, the tree of every pass, and what it cost.")
 @click.option("--events", is_flag=True, help="Print every event as a line of JSON as it comes, then the result as with --json.")
@@ -45,40 +50,56 @@ if TYPE_CHECKING:
 def generate(as_json: bool, trace: bool, events: bool, token_events: bool, **options: Any) -> int:
     """Continue PROMPT (`-` reads stdin, `@FILE` a file). The text streams to stdout.
 
-    With a grammar the text is validated; a text that is cut off before it is valid ends with exit code 1.
+    With a grammar or a --watch the text is validated; one that is not valid, or was cut off before it was, ends with exit code 1.
     A drafter makes it faster where it guesses well, and never changes the text.
     """
     prompt = prompt_of(options)
     grammar, name = grammar_of_options(options)
-    request = Request(prompt=prompt, sampling=sampling_of(options), grammar=grammar, trace=trace)
-    samples: dict[int, Completion] = {}
+    request = Request(prompt=prompt, sampling=sampling_of(options), grammar=grammar, trace=trace, watch=watch_of(options))
+    policies = policies_of(options, judged=grammar is not None or request.watch is not None, n=request.sampling.n)
+    more = overseen(options)
     as_lines = events or token_events
+    if policies and as_lines:
+        raise UsageError("--policy gives one text at the end: there are no events of it", hint="--json")
     as_json = as_json or as_lines
-    streams = not as_json and request.sampling.n == 1
-    with opened(options) as engine, named_compile(name):
-        stream = answered(engine.generate([request]), results=request.sampling.n)
-        for event in split(stream) if token_events else stream:
-            if isinstance(event, Delta) and as_lines:
-                emit(_event(event))
-            elif isinstance(event, Delta) and streams:
-                click.echo(event.text, nl=False)
-            elif isinstance(event, Done) and isinstance(event.result, Completion):
-                samples[event.index] = event.result
-        tokenizer, counts = engine.tokenizer, _counts(engine, list(samples.values()))
-    results = [samples[index] for index in sorted(samples)]
-    reports = [_report(grammar, result.text) for result in results]
+    tell = (lambda event: emit(_event(event))) if as_lines else _write if not as_json and request.sampling.n == 1 else None
+    with opened(options, **more) as engine, named_compile(name):
+        if policies:
+            tell, results = None, [guarded(engine, request, policies)]
+        else:
+            results = _run(engine, request, tell, apart=token_events)
+        tokenizer, counts = engine.tokenizer, _counts(engine, results)
     if as_json:
-        shown = [_sample(result, report) for result, report in zip(results, reports, strict=True)]
+        shown = [asdict(result) for result in results]
         emit({**shown[0], **({"samples": shown} if len(shown) > 1 else {}), "accounting": counts})
-    for index, (result, report) in enumerate(zip(results, reports, strict=True)):
+    for index, result in enumerate(results):
         if not as_json:
-            click.echo("" if streams else result.text)
-        _end(index, result, report)
+            click.echo(result.text if tell is None else "")
+        _end(index, result)
         if trace:
             _show_trace(result, tokenizer)
     if trace:
         _show_books(results, counts)
-    return int(any(report is not None and not report.valid for report in reports))
+    wrongly_told = tell is not None and any(each.streamed for result in results for each in result.incidents)
+    return int(wrongly_told or any(result.valid is False for result in results))
+
+
+def _run(engine: Engine, request: Request, tell: Callable[[Delta], object] | None, *, apart: bool) -> list[Completion]:
+    """Every sample, judged; `tell` hears of what comes, `apart` one token at a time."""
+    samples: dict[int, Completion] = {}
+    stream = answered(engine.generate([request]), results=request.sampling.n)
+    for event in split(stream) if apart else stream:
+        if isinstance(event, Delta) and tell is not None:
+            tell(event)
+        elif isinstance(event, Done) and isinstance(event.result, Completion):
+            samples[event.index] = event.result
+    checks = Checks.of(request)
+    found = [samples[index] for index in sorted(samples)]
+    return [judged(checks, each, engine.tokenizer) if each.valid is None else each for each in found]
+
+
+def _write(event: Delta) -> None:
+    click.echo(event.text, nl=False)
 
 
 def _event(event: Delta) -> dict[str, Json]:
@@ -116,29 +137,23 @@ def _show_books(results: Sequence[Completion], counts: dict[str, Json]) -> None:
     console().print(table, markup=False)
 
 
-def _report(grammar: Grammar | None, text: str) -> Report | None:
-    if grammar is None:
-        return None
-    from toolkit.validate.check import Validator
-
-    return Validator(grammar).check(text)
-
-
-def _sample(result: Completion, report: Report | None) -> dict[str, Json]:
-    verdict = {} if report is None else {"valid": report.valid, "value": report.value}
-    return {**asdict(result), **verdict}
-
-
-def _end(index: int, result: Completion, report: Report | None) -> None:
+def _end(index: int, result: Completion) -> None:
     ended = "" if result.matched_stop is None else f" at {result.matched_stop!r}"
     text = f"sample {index}: {result.usage.output_tokens} tokens, ended by {result.finish_reason}{ended}"
     if result.seed is not None:
         text += f", seed {result.seed}"
     if result.usage.rested:
         text += f"; nothing was drafted in {result.usage.rested} of {result.usage.steps} passes, where it does not pay"
-    if report is not None and not report.valid:
-        text += f"; NOT VALID: {report.violations[0].message}"
+    if result.valid is False:
+        text += f"; NOT VALID: {result.violations[0].message}"
     click.echo(text, err=True)
+    for tried in result.attempts:
+        verdict = tried.error or ("valid" if tried.valid else f"not valid: {tried.violations[0].message}")
+        click.echo(f"attempt {tried.policy or 'as asked'}: {verdict}", err=True)
+    for each in result.incidents:
+        click.echo(f"incident: {each.kind}, found by {each.found_by} at token {each.position}: {each.why}", err=True)
+    if result.audit is not None:
+        click.echo(f"audit: {result.audit.verdict} ({result.audit.method}) {result.audit.why}".rstrip(), err=True)
     for note in result.notes:
         click.echo(f"note: {note}", err=True)
 

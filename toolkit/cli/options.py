@@ -131,28 +131,28 @@ def _value(text: str) -> Json:
 
 
 @contextmanager
-def opened(options: dict[str, Any]) -> Iterator[Engine]:
-    """The engine that the engine options ask for (taken out of `options`), closed at the end.
+def opened(options: dict[str, Any], **more: Any) -> Iterator[Engine]:
+    """The engine that the engine options ask for (taken out of `options`), with `more` options of its own, closed at the end.
 
     UsageError where the model is damaged, or the KV blocks asked for do not fit into memory.
     """
-    engine = _engine(options)
+    engine = _engine(options, more)
     try:
         yield engine
     finally:
         engine.close()
 
 
-def _engine(options: dict[str, Any]) -> Engine:
+def _engine(options: dict[str, Any], more: dict[str, Any]) -> Engine:
     from toolkit import open_engine
 
     name = options.pop("engine")
     served = taken(options)
     if is_url(name):
         refuse_others({key: options.pop(key, None) for key in (*EMBEDDED_OPTIONS, *DRAFT_OPTIONS)}, remote=True)
-        return open_engine(name, **served)
+        return open_engine(name, **served, **more)
     refuse_others(dict.fromkeys(NAMES), remote=False)
-    wanted = {key: options.pop(key) for key in EMBEDDED_OPTIONS} | _drafting(options)
+    wanted = {key: options.pop(key) for key in EMBEDDED_OPTIONS} | _drafting(options) | more
     try:
         return open_engine(name, **{key: value for key, value in wanted.items() if value is not None})
     except InputError as error:

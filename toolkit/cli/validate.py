@@ -58,7 +58,7 @@ def _document(file: str, schema: str, as_json: bool) -> int:
 def _calls(file: str, tools: str, asked: dict[str, Any], as_json: bool) -> int:
     from toolkit.validate.tools.stream import tool_stream
 
-    stream = tool_stream(asked.pop("format_", "hermes"), _tools(tools), **asked)
+    stream = tool_stream(asked.pop("format_", "hermes"), tools_in(tools), **asked)
     stream.feed(read_bytes(file))
     result = stream.close()
     fields = {
@@ -72,7 +72,7 @@ def _calls(file: str, tools: str, asked: dict[str, Any], as_json: bool) -> int:
     return _tell(result.errors, fields, as_json)
 
 
-def _tools(file: str) -> Json:
+def tools_in(file: str) -> Json:
     """The list of tools in a file, or under `tools` of the object in it, as a request to a server has it."""
     from toolkit.schema import parse_json
 
