@@ -30,19 +30,28 @@ def probes() -> Iterator[list[Request]]:
     yield [Request(prompt=text, sampling=SamplingParams(max_tokens=24, ignore_eos=True, logprobs=1))]
     yield [Request(prompt=text, sampling=DRAWN)]
     for changes in (
-        {"top_k": 3, "top_p": 0.7, "n": 6}, {"min_p": 0.6, "temperature": 3.0}, {"frequency_penalty": 2.0}, {"repetition_penalty": 1.3},
-        {"temperature": 0.3}, {"stop_ids": (ord("a"),), "n": 6}, {"stop_ids": (ord("b"),), "n": 6},
+        {"top_k": 3, "top_p": 0.7, "temperature": 3.0, "n": 6}, {"min_p": 0.6, "temperature": 3.0}, {"frequency_penalty": 2.0}, {"repetition_penalty": 1.3},
+        {"temperature": 0.3},
     ):  # fmt: skip
         yield [Request(prompt=text, sampling=SamplingParams(**{**_fields(DRAWN), **changes}))]
     for token in b"abcd":
         params = SamplingParams(max_tokens=40, stop_ids=(token,), min_tokens=12, logit_bias=LETTERS, frequency_penalty=0.8)
         yield [Request(prompt=text, sampling=params)]
+    ends = [SamplingParams(max_tokens=24, ignore_eos=True, stop_ids=(token,)) for token in dict.fromkeys(_written(text))]
+    yield [Request(prompt=text, sampling=params) for params in ends]
     yield [Request(prompt=text, grammar=Grammar("regex", "[a-d]{9}(x|y)[a-d]{9}"), sampling=SamplingParams(max_tokens=40))]
     for number in range(6):
         yield [
             Request(prompt=f"{number} {{\"a\":\"ab\",\"b\":true}} {{\"a\":", grammar=Grammar("json_schema", SCHEMA)),
             Request(prompt=f"{number} {{\"a\":\"äöäö\",\"b\":true}} {{\"a\":", grammar=Grammar("json_schema", SCHEMA)),
         ]  # fmt: skip
+
+
+@cache
+def _written(text: str) -> tuple[int, ...]:
+    """What the tiny model goes on with."""
+    with EmbeddedEngine("tiny", format="float32") as engine:
+        return engine.complete(text, max_tokens=24, ignore_eos=True).token_ids
 
 
 def _fields(params: SamplingParams) -> dict[str, Any]:

@@ -12,7 +12,7 @@ caught nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -122,6 +122,20 @@ def caught_by(report: Report) -> list[str]:
     return list(dict.fromkeys(reason.partition(":")[0] for reason in report.reasons))
 
 
+def markdown(result: Mapping[str, Any]) -> str:
+    """The table of a result for a page: a row a fault."""
+    rows = [f"| {row['fault'].replace('_', ' ')} | {_caught(row, 2)} | {row['verdict']} |" for row in result["faults"]]
+    total = (
+        f"{result['held']} of {len(result['faults'])} faults held; intact: PASS {result['passed']} of {len(result['intact'])}."
+    )
+    return "\n".join(["| fault | caught by | verdict |", "|---|---|---|", *rows, "", total, ""])
+
+
+def _caught(row: Mapping[str, Any], most: int) -> str:
+    more = len(row["caught_by"]) - most
+    return "; ".join(row["caught_by"][:most]) + (f"; {more} more" if more > 0 else "")
+
+
 def _why(report: Report) -> str:
     return report.reasons[0] if report.reasons else ""
 
@@ -129,10 +143,7 @@ def _why(report: Report) -> str:
 def _show(console: Console, result: Mapping[str, Any]) -> None:
     table = Table(*COLUMNS, title=f"teeth: {result['held']} of {len(result['faults'])} faults held")
     for row in result["faults"]:
-        first: Sequence[str] = row["caught_by"][:3]
-        more = len(row["caught_by"]) - len(first)
-        caught = "; ".join(first) + (f"; {more} more" if more > 0 else "")
-        table.add_row(row["fault"].replace("_", " "), row["arm"], caught, row["verdict"], f"{row['seconds']:.1f}")
+        table.add_row(row["fault"].replace("_", " "), row["arm"], _caught(row, 3), row["verdict"], f"{row['seconds']:.1f}")
     console.print(table)
     console.print(f"intact: PASS {result['passed']} of {len(result['intact'])}")
     for why in result["reasons"]:
