@@ -140,7 +140,7 @@ def test_a_line_of_another_version_is_shown_as_far_as_it_goes() -> None:
         {"index": 0, "id": 7, "value": [], "confidence": None, "spans": [1], "alternatives": "x", "new": 1}, None
     )
     assert (bare["id"], bare["kind"], bare["text"], bare["alternatives"]) == ("7", "ok", None, [])
-    assert bare["fields"] == [{"path": "", "value": [], "sure": None}]
+    assert bare["fields"] == [{"path": "", "value": [], "sure": None, "flagged": False}]
     assert bare["rest"]["new"] == 1
     odd = {"/a": [0, 9], "/b": [2, 1], "/c": "x", "/d": [0, 2]}
     line = {"index": 0, "value": dict.fromkeys("abcd", "v"), "spans": odd, "needs_review": True, "review_reasons": ["why"]}

@@ -74,6 +74,7 @@ def test_spans_are_marked_where_they_are_and_point_at_their_fields(page: Page, w
     assert page.run("document.querySelector('.text').textContent") == next(iter(VALUES))
     assert all_texts(page, ".at") == ["Mia", "Porto"]
     assert all_texts(page, "tr.field .where") == ["exact", "exact", "not in the text"]
+    assert all_texts(page, "tr.flagged .name") == ["from"]
     assert all_texts(page, ".note li") == ["from: not found in the text"]
     page.run("document.querySelector('tr.field').dispatchEvent(new MouseEvent('mouseenter'))")
     assert all_texts(page, ".at.lit") == ["Mia"]

@@ -68,6 +68,7 @@ def cells(value: Json, pointer: str = "") -> Iterator[tuple[str, Json]]:
 def _field(path: str, value: Json, line: Mapping[str, Any], text: str | None, most: int) -> dict[str, Json]:
     shown = value[:MAX_SHOWN] + "…" if isinstance(value, str) and len(value) > MAX_SHOWN else value
     field: dict[str, Json] = {"path": path, "value": shown, "sure": _number(_dict(line.get("confidence")).get(path))}
+    field["flagged"] = any(_dict(reason).get("path") == path for reason in _list(line.get("review_reasons")))
     spans = _dict(line.get("spans"))
     if path in spans:  # without an entry nothing was looked for, which is not the same as nothing found
         field["span"] = _span(spans[path], text, most)

@@ -205,7 +205,7 @@
     const table = make("table");
     for (const field of record.fields) {
       const swatch = tint(make("i", field.span ? "" : "none"), field.path);
-      const line = make("tr", "field", make("td", "name", swatch, safe(pretty(field.path))), cell(field.value), sure(field), stands(field));
+      const line = make("tr", field.flagged ? "field flagged" : "field", make("td", "name", swatch, safe(pretty(field.path))), cell(field.value), sure(field), stands(field));
       line.dataset.path = field.path;
       line.addEventListener("mouseenter", () => light([field.path], true));
       line.addEventListener("mouseleave", () => light([], false));
@@ -231,7 +231,7 @@
 
   function stands(field) {
     if (field.span === undefined) return make("td", "where");
-    return field.span ? make("td", "where", field.how ?? "found") : make("td", "where no", "not in the text");
+    return field.span ? make("td", "where", field.how ?? "found") : make("td", field.flagged ? "where no" : "where", "not in the text");
   }
 
   function alternatives(record) {
