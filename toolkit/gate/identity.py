@@ -15,7 +15,7 @@ from typing import Any
 
 from toolkit.contracts import Engine
 from toolkit.engine.card import card
-from toolkit.errors import ToolkitError
+from toolkit.errors import EngineError, ToolkitError
 from toolkit.gate.canaries import LOCK, digest
 
 UNDER_TEST = ("drafter", "speculation", "kv_dtype", "graphs", "attention")
@@ -78,6 +78,18 @@ def differences(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> li
         for name, one, two in pairs
         if one != two and one not in ("", None) and two not in ("", None)
     ]
+
+
+def probed(baseline: Any, candidate: Any) -> list[str]:
+    """Whether two servers that tell the same of themselves score a probe text alike: weights have no name in what a server tells."""
+    opened = [getattr(each, "_opened", None) for each in (baseline, candidate)]
+    if None in opened:
+        return []
+    try:
+        opened[0].identity.check(opened[1].identity, "the candidate")
+    except EngineError as error:
+        return [f"baseline and candidate differ in their weights: {error.message}"]
+    return []
 
 
 def untold(found: Mapping[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ from toolkit.gate.arm import Arm, Memory, SilentError
 from toolkit.gate.canary_runs import run_canaries
 from toolkit.gate.ends import check_ends
 from toolkit.gate.greedy import compare_greedy
-from toolkit.gate.identity import differences, identity, key, untold
+from toolkit.gate.identity import differences, identity, key, probed, untold
 from toolkit.gate.latency import latency
 from toolkit.gate.report import Findings, Report
 from toolkit.gate.sampled import compare_sampled
@@ -47,7 +47,7 @@ def run_gate(
     parts: dict[str, Any] = {}
     try:
         who = {"baseline": identity(baseline), "candidate": identity(candidate)}
-        findings.blocks += differences(*who.values())
+        findings.blocks += [*differences(*who.values()), *probed(baseline, candidate)]
         parts["identity"] = who | {"hash": key(*who.values()), "untold": {name: untold(each) for name, each in who.items()}}
         if not findings.blocks:
             arms = Arm("baseline", baseline, memory=memory), Arm("candidate", candidate)

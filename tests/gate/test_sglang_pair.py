@@ -1,0 +1,67 @@
+"""Two SGLang servers under the gate, as stubs: what they refuse by name is listed, speculation has to be counted, a garbled one is held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.engine.remote.stub_server import Stub, listening
+from toolkit.engine.remote.engine import SGLangEngine
+from toolkit.gate import canary_runs, ends, greedy, sampled
+from toolkit.gate.canaries import load
+from toolkit.gate.run import run_gate
+from toolkit.model.tiny import tiny_model
+
+KEPT = {"hot_cache", "max_tokens", "repetition_penalty", "seeds"}
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stub computes every token anew: four canaries, one short text a setting."""
+    monkeypatch.setattr(canary_runs, "load", lambda tier: [each for each in load(tier) if each.name in KEPT])
+    monkeypatch.setattr(greedy, "texts", lambda count, dice: ["hi"])
+    monkeypatch.setattr(ends, "texts", lambda count, dice: ["hi"])
+    monkeypatch.setattr(sampled, "settings", lambda engine, seed, full=sampled.settings: full(engine, seed)[2:])
+    monkeypatch.setattr(
+        sampled, "_requests", lambda engine, setting, count, seeds, full=sampled._requests: full(engine, setting, 8, seeds)
+    )
+    monkeypatch.setattr(greedy, "settings", lambda engine, tokens, full=greedy.settings: full(engine, 8)[:3])
+
+
+@contextmanager
+def engine(**options: Any) -> Iterator[SGLangEngine]:
+    # on a CPU the server refuses to draw under speculation, so that there is no sampled part
+    stub = Stub(**{"info": {"speculative_algorithm": "NGRAM"}, **options})
+    with listening(stub), SGLangEngine(stub.url, tokenizer=stub.tokenizer, timeout_s=20, patience_s=2) as opened:
+        yield opened
+
+
+def test_speculation_that_a_server_claims_and_does_not_count_is_not_proven() -> None:
+    with engine(info={}) as plain, engine(cut=3) as claimed:
+        report = run_gate(plain, claimed)
+    assert report.verdict == "INCONCLUSIVE" and all("speculation (ngram) is not proven active" in why for why in report.reasons)
+    assert report.identity["candidate"]["drafter"] == "ngram" and report.identity["baseline"]["drafter"] == "none"
+    results = {row["name"]: row["result"] for row in report.canaries}
+    assert results == {
+        "hot_cache": "pass",
+        "max_tokens": "pass",
+        "repetition_penalty": "not checkable",
+        "seeds": "not checkable",
+    }
+    assert any("sampled" in why and "temperature > 0" in why for why in report.not_checkable)
+
+
+def test_two_servers_of_one_model_cut_their_streams_as_they_like_and_pass() -> None:
+    with engine(info={}) as plain, engine(info={"disable_radix_cache": False}, cut=4, incremental=True) as other:
+        report = run_gate(plain, other)
+    held = [why for why in report.reasons if "sampled" not in why]
+    assert report.verdict != "HOLD" and held == []
+
+
+def test_another_model_is_not_compared() -> None:
+    with engine(info={}) as plain, engine(info={}, decoder=tiny_model(seed=5)) as other:
+        report = run_gate(plain, other)
+    assert report.verdict == "INCONCLUSIVE" and any("differ in their weights" in why for why in report.reasons)
