@@ -82,11 +82,11 @@ def differences(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> li
 
 def probed(baseline: Any, candidate: Any) -> list[str]:
     """Whether two servers that tell the same of themselves score a probe text alike: weights have no name in what a server tells."""
-    opened = [getattr(each, "_opened", None) for each in (baseline, candidate)]
-    if None in opened:
+    one, two = (getattr(each, "_opened", None) for each in (baseline, candidate))
+    if one is None or two is None:
         return []
     try:
-        opened[0].identity.check(opened[1].identity, "the candidate")
+        one.identity.check(two.identity, "the candidate")
     except EngineError as error:
         return [f"baseline and candidate differ in their weights: {error.message}"]
     return []
