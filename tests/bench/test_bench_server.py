@@ -35,17 +35,24 @@ def stub() -> Any:
         yield served
 
 
-def measured(stub: Stub, tmp_path: Path) -> tuple[dict[str, Any], str]:
+def measured(stub: Stub, tmp_path: Path, max_tokens: int = 14) -> tuple[dict[str, Any], str]:
     console = Console(file=io.StringIO(), width=160)
     with SGLangEngine(stub.url, tokenizer=stub.tokenizer) as engine:
-        found = server.run(engine, data=records(tmp_path / "r.jsonl"), limit=1, width=2, max_tokens=14, console=console)
+        found = server.run(engine, data=records(tmp_path / "r.jsonl"), limit=1, width=2, max_tokens=max_tokens, console=console)
     return found, console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_without_the_embedded_engines_word_seconds_are_withheld(stub: Stub, tmp_path: Path) -> None:
     found, text = measured(stub, tmp_path)
     assert found["verdict"] == "HOLD" and "cannot be read" in found["reasons"][0]
-    assert "withheld" in text and "seconds" not in found["arms"][0] and "client_ms" not in found["steps"]
+    assert "withheld" in text and "seconds" not in found["arms"][0]
+    assert not [name for name in found["steps"] if name.endswith("_ms")]
+
+
+def test_where_no_search_found_anything_there_is_no_share_to_show(stub: Stub, tmp_path: Path) -> None:
+    found, text = measured(stub, tmp_path, max_tokens=2)
+    assert {arm["name"]: arm["valid"] for arm in found["arms"]}["our beam"] == 0
+    assert found["steps"]["cached_share_after_first"] is None and "cached" not in text
 
 
 def test_agreement_opens_the_figures(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,7 +186,8 @@ def _judge(result: dict[str, Any]) -> None:
     if reasons:
         for arm in result["arms"]:
             del arm["seconds"], arm["seconds_per_token"]
-        del result["steps"]["client_ms"], result["steps"]["server_ms"]
+        for name in ("client_ms", "client_cpu_ms", "server_ms"):
+            del result["steps"][name]
 
 
 def _show(console: Console, result: dict[str, Any]) -> None:
@@ -203,10 +204,9 @@ def _show(console: Console, result: dict[str, Any]) -> None:
     ]
     tables.show(console, f"one server, {count} function calls, width {result['width']}", HEAD, body)
     steps, agreement = result["steps"], result["agreement"]
-    shown = [
-        f"{steps['requests']} requests for {steps['passes']} steps",
-        f"{100 * steps['cached_share_after_first']:.1f} % cached",
-    ]
+    shown = [f"{steps['requests']} requests for {steps['passes']} steps"]
+    if steps["cached_share_after_first"] is not None:  # no search had a second step, or none found anything
+        shown.append(f"{100 * steps['cached_share_after_first']:.1f} % cached")
     if "client_ms" in steps:
         shown.append(
             f"{steps['client_ms']:.1f} ms client ({steps['client_cpu_ms']:.1f} of CPU), {steps['server_ms']:.0f} ms server a step"

@@ -23,4 +23,4 @@ def engine(stub: Stub) -> Iterator[SGLangEngine]:
         stub.bodies.clear()
         yield opened
         assert opened.kv_blocks_in_use == 0
-        assert not opened._jobs
+        assert not opened._jobs and not any(lane.rounds.costs for lane in opened._lanes)

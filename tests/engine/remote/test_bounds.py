@@ -21,7 +21,8 @@ from toolkit.engine.remote.connection import Connection, FailedRequestError, _ev
 from toolkit.engine.remote.engine import SGLangEngine
 from toolkit.engine.remote.fleet import Fleet
 from toolkit.engine.remote.probe import Identity
-from toolkit.errors import EngineError, ToolkitError, UnsupportedError, UsageError
+from toolkit.errors import CancelledError, EngineError, ToolkitError, UnsupportedError, UsageError
+from toolkit.kv.blocks import BlockPool
 
 LETTERS = Grammar("regex", "[abc]{1,4}")
 KEY = "sk-very-secret"
@@ -291,6 +292,18 @@ def test_a_text_that_is_cancelled_before_it_began_ends_as_one_that_had_begun(
         isinstance(e.result, Completion) and (e.result.finish_reason, e.result.token_ids) == ("cancelled", ()) for e in done
     )
     assert not any(body.get("input_ids") == [[98], [98]] for body in stub.bodies)
+
+
+def test_a_search_that_is_cancelled_while_it_waits_leaves_nothing_behind(engine: SGLangEngine) -> None:
+    engine._lanes[0].rounds.pool = BlockPool(3)  # room for one of them
+
+    def two() -> Iterator[Request]:
+        yield Request(prompt="a", id="a", beam=BeamParams(width=2, max_tokens=30))
+        yield Request(prompt="b", id="b", beam=BeamParams(width=2, max_tokens=30))
+        engine.cancel("b")
+
+    failed = [event for event in engine.generate(two()) if isinstance(event, Failed)]
+    assert [event.request_id for event in failed] == ["b"] and isinstance(failed[0].error, CancelledError)
 
 
 def test_a_server_that_hangs_is_asked_who_it_is_once_for_all_who_wait() -> None:

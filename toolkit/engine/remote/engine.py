@@ -92,17 +92,19 @@ class SGLangEngine(Front):
         require(len(set(names)) == len(names), "urls", names, "distinct URLs")
         options: dict[str, Any] = {"api_key": api_key, "verify": verify, "timeout_s": timeout_s}
         connections = [Connection(each, **options) for each in names]
+        self._owned: SGLangEngine | None = None
         try:
             self._opened = open_servers(connections, tokenizer, context)
-            second = (
-                SGLangEngine(fallback, tokenizer=self._opened.tokenizer, **options) if isinstance(fallback, str) else fallback
-            )
-            self._owned = second if isinstance(fallback, str) else None
+            if isinstance(fallback, str):
+                self._owned = SGLangEngine(fallback, tokenizer=self._opened.tokenizer, **options)
+            second = self._owned if isinstance(fallback, str) else fallback
             self._overseer = overseer(self._opened, second, audit=audit, breaker=breaker)
             self._open(connections, patience_s)
         except BaseException:
             for each in connections:
                 each.close()
+            if self._owned is not None:
+                self._owned.close()
             raise
 
     def _open(self, connections: Sequence[Connection], patience_s: float) -> None:
@@ -267,7 +269,11 @@ class SGLangEngine(Front):
         server = self._fleet.least_loaded()
         lane = next(each for each in self._lanes if each.server is server)
         lane.rounds.costs[job] = cost
-        lane.worker.submit(job)
+        try:
+            lane.worker.submit(job)
+        except ToolkitError:
+            del lane.rounds.costs[job]
+            raise
 
     def _text(self, job: Job) -> Text:
         for facts in self._opened.facts:

@@ -255,14 +255,15 @@ class Rounds:
         if each.loop is not None:
             each.loop.close()
         self.running.remove(each)
-        self.costs.pop(each.job, None)
         each.job.drop_all()
         if error is None:
+            self.costs.pop(each.job, None)
             each.job.flush()
         else:
             self._refuse(each.job, error)
 
     def _refuse(self, job: Job, error: ToolkitError) -> None:
+        self.costs.pop(job, None)
         job.tell(Failed(job.id, error))
         job.flush()
 
