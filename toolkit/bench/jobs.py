@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -33,8 +33,8 @@ from toolkit.jobs.spec import make_spec
 from toolkit.jobs.summary import Summary
 
 SAME_SHARE = 0.96
-PARTS = ("throughput", "overhead", "linearity", "memory")
 Part = Literal["throughput", "overhead", "linearity", "memory"]
+PARTS: tuple[Part, ...] = get_args(Part)
 STATM = Path("/proc/self/statm")
 PAGE_MIB = 4096 / (1 << 20)
 NAMES = ("Mia Chen", "Tom Okafor", "Ana Silva", "Lev Marin", "Sara Lind", "Ravi Rao", "Eva Novak", "Jon Berg")

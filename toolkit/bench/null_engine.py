@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from toolkit.contracts import BeamResult, Capabilities, Done, Event, FieldConfidence, Hypothesis, Json, Prompt, Request, Usage
+from toolkit.contracts import (
+    BeamResult,
+    Capabilities,
+    Done,
+    Event,
+    FieldConfidence,
+    Hypothesis,
+    Json,
+    Prompt,
+    Request,
+    Tokenizer,
+    Usage,
+)
 from toolkit.errors import UnsupportedError
 from toolkit.text.tokenizer import ByteTokenizer
 
@@ -31,7 +43,7 @@ class NullEngine:
     """An Engine whose every result is the same value of SCHEMA."""
 
     def __init__(self) -> None:
-        self.tokenizer = ByteTokenizer()
+        self.tokenizer: Tokenizer = ByteTokenizer()
 
     @property
     def capabilities(self) -> Capabilities:
