@@ -14,9 +14,11 @@ import pytest
 import toolkit
 from tests.server.asking import PATIENCE, generate
 from tests.server.eagle_folder import write_random_eagle
-from toolkit.contracts import Done, Request, SamplingParams
+from toolkit.contracts import Completion, Done, Request, SamplingParams
+from toolkit.engine.remote.engine import SGLangEngine
 from toolkit.lang.presets import Speculation
 from toolkit.lang.serve import Server, serve
+from toolkit.results import only_result
 
 pytestmark = pytest.mark.server
 
@@ -85,6 +87,16 @@ def test_ngram_gives_the_plain_ids_and_is_accepted_where_text_repeats(
     with speculating(sglang_server, "ngram") as server:
         counts = assert_greedy_is_plain(server, plain, constrained)
         assert_it_samples(server)
+        with SGLangEngine(server.url, audit=1.0, fallback=sglang_server.url) as engine:
+            fast, slow = (
+                only_result(
+                    engine.generate([Request(prompt=PROMPTS[0], sampling=SamplingParams(max_tokens=16), speculate=speculate)])
+                )
+                for speculate in (True, False)
+            )
+        assert isinstance(fast, Completion) and isinstance(slow, Completion)
+        assert fast.audit is not None and (fast.audit.verdict, fast.audit.method) == ("pass", "argmax")
+        assert fast.token_ids == slow.token_ids and fast.usage.verify_passes > 0 == slow.usage.verify_passes
     assert counts[0]["spec_num_correct_drafts"] > 0
 
 
