@@ -94,7 +94,7 @@ def test_a_token_that_is_changed_now_and_then_is_held_and_located(
                 event = replace(event, result=replace(event.result, token_ids=ids))
         yield event
 
-    report = run_gate(plain, Changed(drafted, change), memory=memory)  # type: ignore[arg-type]
+    report = run_gate(plain, Changed(drafted, change), memory=memory, first="greedy texts")  # type: ignore[arg-type]
     assert report.verdict == "HOLD" and any("nats apart" in why for why in report.reasons)
     assert report.latency == {} and "tokens a second" not in page(report)  # no speed without a PASS
 
@@ -108,7 +108,7 @@ def test_a_lost_event_is_held(plain: EmbeddedEngine, drafted: EmbeddedEngine, me
         if not isinstance(event, Delta) or seen % 50:
             yield event
 
-    report = run_gate(plain, Changed(drafted, lose), memory=memory)  # type: ignore[arg-type]
+    report = run_gate(plain, Changed(drafted, lose), memory=memory, first="greedy texts")  # type: ignore[arg-type]
     assert report.verdict == "HOLD" and any("the stream has" in why for why in report.reasons)
 
 
