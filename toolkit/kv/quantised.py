@@ -119,7 +119,8 @@ class QuantisedStore:
         return (codes << self._shifts).sum(-1, dtype=torch.uint8), norms.to(torch.bfloat16)
 
     def _unpacked(self, codes: Tensor, norms: Tensor) -> Tensor:
-        return self._levels[codes.int()].flatten(-2) * norms.float()[..., None]
+        found: Tensor = self._levels[codes.int()].flatten(-2) * norms.float()[..., None]
+        return found
 
 
 def hadamard(x: Tensor) -> Tensor:

@@ -59,8 +59,8 @@ def on_samples(engine: EmbeddedEngine, kind: type[Burst]) -> None:
     """Speculated samples are of that kind; what is read again by the guard is not."""
 
     class Broken(Line):
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given)
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
             self.sample.__class__ = kind
 
     engine._line = Broken
