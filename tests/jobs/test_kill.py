@@ -112,3 +112,13 @@ def test_without_resume_an_output_is_refused_before_an_engine_is_loaded(tmp_path
     _, err = process.communicate()
     assert process.returncode == 2
     assert "--resume" in err
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_number_of_records(tmp_path: Path) -> None:
+    """`toolkit bench jobs --part memory` does the same for 100,000; /proc is not needed here."""
+    with (tmp_path / "in.jsonl").open("w") as file:
+        file.writelines(json.dumps({"id": f"r{i}", "text": f"text {i} " + "lorem ipsum " * 40}) + "\n" for i in range(10_000))
+    command = [sys.executable, "-m", "tests.jobs.null_job", str(tmp_path)]
+    done, grown_mib, _ = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert int(done) == 10_000 and float(grown_mib) < 100
