@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -191,12 +192,10 @@ def test_a_stream_that_says_nothing_without_end_is_a_hang(stub: Stub) -> None:
     def dribble(handler: Any, _: Any) -> bool:
         handler.send_response(200)
         handler.end_headers()
-        try:
+        with suppress(OSError):
             for _ in range(600):
                 handler.wfile.write(b": still here\n")
                 time.sleep(0.05)
-        except OSError:
-            pass
         handler.drop()
         return True
 
@@ -210,6 +209,34 @@ def test_an_event_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("toolkit.engine.remote.connection.MOST_REPLY", 1000)
     with pytest.raises(FailedRequestError, match="larger than"):
         _told([b"data: "] + [b"x" * 100] * 11)
+
+
+def test_a_server_is_heard_of_by_its_streams_too(engine: SGLangEngine) -> None:
+    """Who was not heard of for long is asked who it is, which costs two requests."""
+    (server,) = engine._fleet.servers
+    before = server.heard_at
+    engine.complete("Once", max_tokens=2)
+    assert server.heard_at > before
+
+
+def test_a_stream_that_goes_on_after_the_end_of_its_text_is_left(stub: Stub, engine: SGLangEngine) -> None:
+    def endless(handler: Any, body: Any) -> bool:
+        meta = {
+            "prompt_tokens": 4,
+            "cached_tokens": 0,
+            "completion_tokens": 1,
+            "finish_reason": {"type": "length", "length": 1},
+        }
+        handler.send_response(200)
+        handler.end_headers()
+        with suppress(OSError):
+            while True:
+                handler.wfile.write(b"data: " + json.dumps({"output_ids": [97], "meta_info": meta}).encode() + b"\n\n")
+        handler.drop()
+        return True
+
+    stub.faults.append(endless)
+    assert engine.complete("Once", max_tokens=1).text == "a"
 
 
 # --- how much is asked for at a time -------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ class Fleet:
                 with self._loaded(server, lines):
                     for event in server.connection.stream(GENERATE, body):
                         refuse_aborted(event)
-                        begun = True
+                        begun, server.heard_at = True, time.monotonic()
                         yield event
                 server.wait_s = _FIRST_S
             except FailedRequestError as error:
