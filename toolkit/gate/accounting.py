@@ -32,14 +32,15 @@ def account(baseline: Arm, candidate: Arm, findings: Findings, drafter: str) -> 
     """Check every answer; `drafter` is what the candidate says guesses for it."""
     found: dict[str, Any] = {}
     for arm, reasons in ((baseline, findings.blocks), (candidate, findings.holds)):
-        seen = Counter(f"{why}" for _, answer in arm.answers for why in complaints(answer))
-        where = {why: what for what, answer in reversed(arm.answers) for why in complaints(answer)}
+        wrong = [(why, what) for what, answer in arm.answers for why in complaints(answer)]
+        seen, where = Counter(why for why, _ in wrong), dict(reversed(wrong))
         for why, count in list(seen.items())[:_SHOWN]:
             reasons.append(f"books of the {arm.name}, {where[why]}: {why}" + (f" ({count} answers)" if count > 1 else ""))
         found[arm.name] = totals([answer for _, answer in arm.answers])
         reasons += [f"books of the {arm.name}: {why}" for why in _exported(arm, found[arm.name])]
     parts = dict.fromkeys(what.partition(",")[0] for what, _ in candidate.answers)
     found["by_part"] = {part: totals([a for what, a in candidate.answers if what.partition(",")[0] == part]) for part in parts}
+    found["in_effect"] = _in_effect(found["candidate"], drafter)
     found["flags"] = flags([answer for _, answer in candidate.answers])
     found["drafts"] = drafts = _drafts(candidate)
     if drafts and drafts["accepted"] > drafts["proposed"]:
@@ -48,6 +49,18 @@ def account(baseline: Arm, candidate: Arm, findings: Findings, drafter: str) -> 
         findings.doubts += idle(found["by_part"], drafter)
         findings.holds += foreign(found["candidate"], drafter)
     return found
+
+
+def _in_effect(whole: Mapping[str, Any], drafter: str) -> dict[str, Any]:
+    """What speculation did, whatever it was set to."""
+    passes = whole["verify_passes"]
+    mean = whole["proposed"] / passes if passes else None
+    return {
+        "drafter": drafter,
+        "longest_draft": len(whole["proposed_by_position"]),
+        "mean_draft": mean,
+        "verify_passes": passes,
+    }
 
 
 def idle(parts: Mapping[str, Mapping[str, Any]], drafter: str) -> list[str]:
