@@ -15,6 +15,7 @@ Source: TurboQuant (2504.19874), section 3.1, its MSE variant; departures: a ran
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 
@@ -131,7 +132,7 @@ def hadamard(x: Tensor) -> Tensor:
         pairs = x.reshape(*x.shape[:-1], -1, 2, step)
         x = torch.stack((pairs[..., 0, :] + pairs[..., 1, :], pairs[..., 0, :] - pairs[..., 1, :]), -2).flatten(-3)
         step *= 2
-    return x * size**-0.5
+    return x / math.sqrt(size)
 
 
 def signs(head_dim: int) -> Tensor:
