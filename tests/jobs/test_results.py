@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from itertools import count
@@ -145,6 +146,15 @@ def test_the_manifest_says_what_the_job_was_and_what_came_of_it(tmp_path: Path) 
     assert len(manifest["schema_sha256"]) == len(manifest["prompt_sha256"]) == 64
     assert manifest["engine"]["model"] == "model-1" and {"python", "sgl-toolkit"} <= manifest["versions"].keys()
     assert manifest["usage"]["input_tokens"] == 10
+
+
+def test_the_manifest_names_the_job_file_with_its_hash(tmp_path: Path) -> None:
+    run(tmp_path, ["a"])
+    (tmp_path / "job.toml").write_bytes(b"width = 4\n")
+    job = prepare(tmp_path / "in.jsonl", make_spec({"schema": SCHEMA}))
+    run_job(job, tmp_path / "out", ScriptedEngine(names), resume=True, job_file=tmp_path / "job.toml")
+    named = json.loads((tmp_path / "out.manifest.json").read_text())["job_file"]
+    assert named == {"path": str(tmp_path / "job.toml"), "sha256": hashlib.sha256(b"width = 4\n").hexdigest()}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"timing": 1, "usage": {}}', "{" * 5000])
