@@ -25,6 +25,8 @@ HOMES = {
     "llguidance": {"grammar"},
     "outlines": {"grammar"},
     "transformers": {"bench"},
+    "ray": {"jobs"},
+    "genson": {"jobs"},
 }
 
 
