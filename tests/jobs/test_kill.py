@@ -45,7 +45,13 @@ def written(path: Path) -> int:
 def content(folder: Path, out: str) -> list[tuple[Any, ...]]:
     lines = [json.loads(line) for path in (out, f"{out}.errors.jsonl") for line in (folder / path).read_text().splitlines()]
     return [
-        (line["index"], line["id"], line.get("value"), line.get("stage"), line.get("reason", "").replace(str(folder / out), "OUT"))
+        (
+            line["index"],
+            line["id"],
+            line.get("value"),
+            line.get("stage"),
+            line.get("reason", "").replace(str(folder / out), "OUT"),
+        )
         for line in lines
     ]
 

@@ -81,16 +81,20 @@ def object_columns(rows: object) -> list[str] | None:
 
 def object_units(rows: Any, name: str, columns: Sequence[str]) -> Iterator[Unit]:
     """One unit a row of a DataFrame, an Arrow table, a dataset, or anything that gives mappings."""
-    yield from _units(_rows(rows), name, columns)
+    yield from _units(_rows(rows, columns), name, columns)
 
 
-def _rows(rows: Any) -> Iterable[object]:
+def _rows(rows: Any, columns: Sequence[str]) -> Iterable[object]:
     if hasattr(rows, "iloc") and hasattr(rows, "to_dict"):  # pandas
         return (row for start in range(0, len(rows), BATCH) for row in rows.iloc[start : start + BATCH].to_dict("records"))
     if hasattr(rows, "to_batches"):  # pyarrow
         return (row for batch in rows.to_batches(max_chunksize=BATCH) for row in batch.to_pylist())
     if hasattr(rows, "read_next_batch"):  # pyarrow's stream of batches, each as large as its writer made it
         return (row for batch in rows for start in range(0, len(batch), BATCH) for row in batch.slice(start, BATCH).to_pylist())
+    if (
+        hasattr(rows, "select_columns") and rows.column_names
+    ):  # Hugging Face datasets: images and sounds are not decoded for nothing
+        rows = rows.select_columns([each for each in rows.column_names if each in columns])
     return (row for row in rows)
 
 
