@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.jobs.haystack import FUZZY_NEEDLE, Haystack, normal
+from toolkit.jobs.haystack import FUZZY_NEEDLE, NORMAL_TEXT, Haystack, normal
 from toolkit.jobs.numbers import Numbers
 
 TEXT = "The  Café “Zoë”\nis ﬁne; Annabel met Ann. Mia  Chen ordered. e\u0301tude Straße 東京都に住む"
@@ -56,6 +56,13 @@ def test_a_part_of_the_text_can_be_asked_for() -> None:
     assert (first and first.start, second and second.start, third and third.start) == (0, 29, 29)
     inside = hay.find("ann", start=10, end=20)
     assert inside is not None and (inside.start, inside.method) == (14, "normalised")
+
+
+def test_behind_the_bounds_of_its_time_it_looks_less_closely() -> None:
+    far = "Ann said. " * 120_000 + "Zoë  Lind"
+    assert len(far) > NORMAL_TEXT
+    assert Haystack(far).find("Zoë  Lind") is not None and Haystack(far).find("zoë lind", most=0.2) is None
+    assert Haystack(far[-30:]).find("zoë lind") is not None
 
 
 def slow_normal(text: str) -> str:

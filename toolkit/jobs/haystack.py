@@ -4,7 +4,8 @@ In: a text, needles.   Out: the characters [start, end) of the text that a needl
 Knows nothing about: records, schemas.
 Invariants: what is found "exact" is the needle; "normalised" it is after NFKC, case folding, plain quotes and dashes, and one
 space for any white space; "fuzzy" spans have a Levenshtein distance (normalised texts) of at most `most` per character of the longer
-of the two. Time is bounded: needles above FUZZY_NEEDLE and the text behind FUZZY_TEXT are not searched nearly.
+of the two. Time is bounded: needles above FUZZY_NEEDLE and the text behind FUZZY_TEXT are not searched nearly, the text behind
+NORMAL_TEXT only exactly.
 A place with no word running on at either end is preferred to one inside a word.
 """
 
@@ -20,6 +21,7 @@ from typing import Literal
 Method = Literal["exact", "normalised", "fuzzy"]
 
 FUZZY_NEEDLE, FUZZY_TEXT = 256, 200_000
+NORMAL_TEXT = 1_000_000
 _TRIES = 64  # places looked at for one that is a word of its own
 _SNAP = 4  # characters that the ends of a near place are moved at most
 _PLAIN = str.maketrans(
@@ -61,7 +63,7 @@ class Haystack:
 
     @cached_property
     def _normal(self) -> _Normal:
-        return _Normal(self.text)
+        return _Normal(self.text[:NORMAL_TEXT])
 
     def _inside(self, position: int) -> int:
         """First character of the normalised text that comes from `position` or behind it."""
