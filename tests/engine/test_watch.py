@@ -142,6 +142,15 @@ def test_bytes_that_are_no_utf8_are_no_text_though_their_text_looks_like_one() -
     assert [each.keyword for each in found.report(half.decode(errors="replace"), half, "length").violations] == ["max_tokens"]
 
 
+@pytest.mark.parametrize("watch", [JSON, HERMES, CODE, Watch(kind="code", language="json"), Watch(kind="json")])
+@pytest.mark.parametrize("reason", ["stop", "length", "cancelled"])
+def test_a_text_with_half_a_surrogate_pair_gets_a_verdict_and_raises_nothing(watch: Watch, reason: str) -> None:
+    for text in ("\ud800", '{"a":1,"b":"\ud800"}', "<tool_call>\ud800", "```\n\ud800"):
+        found = checks(watch).report(text, b"", reason)  # type: ignore[arg-type]
+        assert not found.valid and all(each.message for each in found.violations)
+        checks(watch).watcher(BYTES).look([], text)
+
+
 def test_bytes_behind_a_stop_string_are_nobodys_text() -> None:
     raw = b'{"a":1}###\xff'
     assert checks(JSON).report('{"a":1}', raw, "stop").valid

@@ -315,3 +315,8 @@ def test_a_stream_made_again_knows_its_schema_and_nothing_of_the_text_before() -
     with pytest.raises(JsonError, match="longer than 20 bytes"):
         first.again().feed(b" " * 21)
     assert JsonStream().again().feed(b"[1]")
+
+
+def test_a_bound_may_be_written_as_a_fraction_that_is_an_integer() -> None:
+    outline = Outline.of({"maxLength": 2.0, "maxItems": 1.0})
+    assert (outline.most_chars, outline.most_items) == (2, 1) and isinstance(outline.most_chars, int)

@@ -86,7 +86,7 @@ class ToolsKind:
     def report(self, text: str) -> Report:
         """The turn read anew in one piece, every argument judged once more; its value is content, reasoning and calls."""
         stream = self._open()
-        stream.feed(text.encode())
+        stream.feed(text.encode("utf-8", "surrogatepass"))  # half a pair is no UTF-8, and said to be none
         result = stream.close()
         violations = list(result.errors)
         for index, call in enumerate(result.calls):

@@ -81,7 +81,7 @@ class Checks:
         if (violations or broken is not None) and reason in CUT:
             cut = Violation("", CUT[reason], "a complete text", f"{len(text)} characters", "the text was cut off")
             text = text[:-1] if broken is not None else text  # the last character is not whole either
-            problem = self._reader().feed(text.encode()) if self._reader is not None else None
+            problem = self._reader().feed(text.encode("utf-8", "surrogatepass")) if self._reader is not None else None
             return Report(None, (cut,) if problem is None else (cut, problem))
         return Report(None if violations else value, tuple(violations))
 
@@ -108,7 +108,7 @@ class Watcher:
         """What is wrong with the text so far; `tokens` are new, `text` is what became safe to show with them."""
         self._tokens += tokens
         if self.problem is None and text:
-            data = text.encode()
+            data = text.encode("utf-8", "surrogatepass")
             violation = self._raw() if "\ufffd" in text else None
             if violation is None and self._reader is not None:
                 violation = self._reader.feed(data)

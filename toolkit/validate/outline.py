@@ -87,7 +87,7 @@ class Outline:
     @cached_property
     def most_chars(self) -> int | None:
         """The most characters of a string: the least `maxLength`; of anyOf and oneOf the largest of branches that allow strings."""
-        found = [part["maxLength"] for part in self.parts if "maxLength" in part]
+        found = [int(part["maxLength"]) for part in self.parts if "maxLength" in part]
         for branches in self._choices:
             bounds = [each.most_chars for each in branches if "string" in each.types]
             if bounds and None not in bounds:
@@ -97,7 +97,7 @@ class Outline:
     @cached_property
     def most_items(self) -> int | None:
         """The least `maxItems`."""
-        return min((part["maxItems"] for part in self.parts if "maxItems" in part), default=None)
+        return min((int(part["maxItems"]) for part in self.parts if "maxItems" in part), default=None)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
