@@ -14,7 +14,7 @@ import pytest
 import toolkit
 from tests.server.asking import PATIENCE, generate
 from tests.server.eagle_folder import write_random_eagle
-from toolkit.contracts import Completion, Done, Request, SamplingParams
+from toolkit.contracts import Completion, Done, Grammar, Hypothesis, Request, SamplingParams
 from toolkit.engine.remote.engine import SGLangEngine
 from toolkit.lang.presets import Speculation
 from toolkit.lang.serve import Server, serve
@@ -28,6 +28,7 @@ PROMPTS = (
     "<|im_start|>user\nWrite a short poem about rain.<|im_end|>\n<|im_start|>assistant\n",
 )
 TOKENS, MORE = 40, 4
+COLOURS = Grammar("regex", " (red|green|blue|white)( and (red|green|blue|white)){2}")
 GRAMMAR = {"regex": r" (was|could) [a-z ]{10,30}\.", "max_new_tokens": 20, "ignore_eos": False}
 
 
@@ -81,12 +82,26 @@ def assert_it_samples(server: Server) -> None:
     assert narrow == greedy
 
 
+def assert_beams_are_plain(server_url: str, plain_url: str) -> None:
+    """Constrained beam searches do not see that a server speculates: what they ask for takes no draft."""
+    found: list[tuple[Hypothesis, ...]] = []
+    for url in (plain_url, server_url):
+        with SGLangEngine(url) as engine:
+            result = engine.beam("The colours of the flag are", grammar=COLOURS, width=3, max_tokens=48)
+            assert result.notes == ()  # the scores are the model's own
+            found.append(result.alternatives)
+    plain, its = found
+    assert [one.text for one in its] == [one.text for one in plain]
+    assert [one.score for one in its] == pytest.approx([one.score for one in plain], abs=1e-3)
+
+
 def test_ngram_gives_the_plain_ids_and_is_accepted_where_text_repeats(
     sglang_server: Server, plain: list[dict[str, Any]], constrained: list[int]
 ) -> None:
     with speculating(sglang_server, "ngram") as server:
         counts = assert_greedy_is_plain(server, plain, constrained)
         assert_it_samples(server)
+        assert_beams_are_plain(server.url, sglang_server.url)
         with SGLangEngine(server.url, audit=1.0, fallback=sglang_server.url) as engine:
             fast, slow = (
                 only_result(
@@ -168,3 +183,4 @@ def test_eagle_with_a_head_that_knows_nothing_gives_the_plain_ids(
     with speculating(sglang_server, "eagle", draft=str(folder)) as server:
         assert_greedy_is_plain(server, plain, constrained)
         assert_it_samples(server)
+        assert_beams_are_plain(server.url, sglang_server.url)
