@@ -10,17 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from tests.jobs.scripted_job_engine import ScriptedEngine
 from toolkit.errors import EngineError, InputError, MissingExtraError, UsageError
 from toolkit.jobs import terms
+from toolkit.jobs.finish import _plain
 from toolkit.jobs.lines import whole_lines
 from toolkit.jobs.places import errors_path, lines_path, retry_path, terms_path
 from toolkit.jobs.retried import fold
 from toolkit.jobs.run import Summary, prepare, run_job
 from toolkit.jobs.spec import make_spec
 from toolkit.jobs.store import Store, open_store
+from toolkit.results import json_text
+from toolkit.schema import MAX_DEPTH, parse_json
 
 SCHEMA = {
     "type": "object",
@@ -78,6 +83,25 @@ def test_what_is_not_in_the_text_or_not_sure_is_what_the_job_says_it_is(
     for line in lines(errors_path(tmp_path / "out")):
         assert line["stage"] == "ground" and "/tags/1" in line["reason"]
     assert run(tmp_path, ["Ann has 3"], **options).needs_review == review  # a resume counts them again
+
+
+ODD = st.text(alphabet='a\ud800é\u2028"\\', max_size=4)
+NUMBERS = st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(st.none() | st.booleans() | NUMBERS | ODD, lambda each: st.lists(each, max_size=3) | st.dictionaries(ODD, each, max_size=3), max_leaves=8)  # fmt: skip
+
+
+@given(VALUES)
+def test_what_a_look_finds_readable_is_what_the_strict_reader_reads(value: Any) -> None:
+    if _plain(value, MAX_DEPTH - 2):
+        assert parse_json(json_text(value)) == value
+
+
+@pytest.mark.parametrize("deep", [MAX_DEPTH - 3, MAX_DEPTH - 2, MAX_DEPTH, 5000])
+def test_a_look_finds_nothing_readable_that_is_too_deep_for_the_reader(deep: int) -> None:
+    value: Any = 1
+    for _ in range(deep):
+        value = [value]
+    assert _plain(value, MAX_DEPTH - 2) == (deep <= MAX_DEPTH - 2)
 
 
 # --- pieces ------------------------------------------------------------------------------------------------------------
