@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from toolkit.contracts import Capabilities, Done, Engine, Event, Failed, Json, Prompt, Request, Tokenizer, require
+from toolkit.contracts import Capabilities, Done, Engine, Event, Failed, Json, Prompt, Request, Tokenizer
 from toolkit.engine.admission import admit, checked_ids, prompt_ids
 from toolkit.engine.breaker import Breaker
 from toolkit.engine.front import Front
@@ -24,10 +24,9 @@ from toolkit.engine.intake import Intake, Sink
 from toolkit.engine.job import Job
 from toolkit.engine.metrics import Metrics
 from toolkit.engine.remote import rows
-from toolkit.engine.remote.address import checked_url
 from toolkit.engine.remote.connection import Connection
 from toolkit.engine.remote.fleet import Fleet, Server
-from toolkit.engine.remote.opened import open_servers
+from toolkit.engine.remote.opened import checked_options, open_servers
 from toolkit.engine.remote.overseer import overseer
 from toolkit.engine.remote.probe import Facts, server_info
 from toolkit.engine.remote.relax import constraint
@@ -42,7 +41,6 @@ from toolkit.engine.worker import Worker
 from toolkit.errors import ContextError, EngineError, ToolkitError, UnsupportedError
 
 IN_FLIGHT = 256  # requests taken from a stream before the first of them ends
-LONGEST_S = 1e7  # seconds that anything may be waited for
 TEXTS = 64  # threads that wait for a server's text
 
 
@@ -80,16 +78,7 @@ class SGLangEngine(Front):
         breaker: Breaker | None = None,
         fallback: Engine | str | None = None,
     ) -> None:
-        for name, value in (("timeout_s", timeout_s), ("patience_s", patience_s)):
-            ok = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LONGEST_S
-            require(ok, name, value, f"a number of seconds > 0, at most {LONGEST_S:.0f}")
-        ok = context is None or (isinstance(context, int) and not isinstance(context, bool) and context > 1)
-        require(ok, "context", context, "None or an integer > 1")
-        require(isinstance(urls, list | tuple), "urls", urls, "a list of URLs")
-        ok = tokenizer is None or isinstance(tokenizer, str | Path | Tokenizer)
-        require(ok, "tokenizer", tokenizer, "a folder, a stored model, a Tokenizer or None")
-        names = tuple(checked_url(each) for each in (url, *urls))
-        require(len(set(names)) == len(names), "urls", names, "distinct URLs")
+        names = checked_options(url, urls, tokenizer, context, timeout_s=timeout_s, patience_s=patience_s)
         options: dict[str, Any] = {"api_key": api_key, "verify": verify, "timeout_s": timeout_s}
         connections = [Connection(each, **options) for each in names]
         self._owned: SGLangEngine | None = None

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit.contracts import Capabilities, Tokenizer
+from toolkit.contracts import Capabilities, Tokenizer, require
 from toolkit.engine.admission import Limits
+from toolkit.engine.remote.address import checked_url
 from toolkit.engine.remote.connection import Connection
 from toolkit.engine.remote.probe import Facts, Identity, caveats, identify, read_facts
 from toolkit.engine.remote.rounds import LINES
@@ -22,6 +23,7 @@ from toolkit.model.layout import read_json
 from toolkit.model.store import show
 from toolkit.text.tokenizer import load_tokenizer
 
+LONGEST_S = 1e7  # seconds that anything may be waited for
 _KEPT = 6  # tokens of its context that a server of SGLang 0.5.23 takes no prompt for
 
 
@@ -63,6 +65,21 @@ class Opened:
     def same(self, connection: Connection) -> None:
         """Raise unless the server is still the one that the engine was opened on."""
         self.identity.check(identify(connection, self.tokenizer), connection.url)
+
+
+def checked_options(url: str, urls: Sequence[str], tokenizer: object, context: int | None, **seconds: float) -> tuple[str, ...]:
+    """The URLs, distinct; UsageError for one of them, or for another option, that cannot be."""
+    for name, value in seconds.items():
+        ok = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LONGEST_S
+        require(ok, name, value, f"a number of seconds > 0, at most {LONGEST_S:.0f}")
+    ok = context is None or (isinstance(context, int) and not isinstance(context, bool) and context > 1)
+    require(ok, "context", context, "None or an integer > 1")
+    require(isinstance(urls, list | tuple), "urls", urls, "a list of URLs")
+    ok = tokenizer is None or isinstance(tokenizer, str | Path | Tokenizer)
+    require(ok, "tokenizer", tokenizer, "a folder, a stored model, a Tokenizer or None")
+    names = tuple(checked_url(each) for each in (url, *urls))
+    require(len(set(names)) == len(names), "urls", names, "distinct URLs")
+    return names
 
 
 def open_servers(

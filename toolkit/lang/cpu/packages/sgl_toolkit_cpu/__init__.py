@@ -3,7 +3,7 @@
 1. Verification samples. On a CPU SGLang commits the argmax whatever the temperature, for want of the operators; here they are.
 2. A model drafts from the whole text. The worker of STANDALONE shares the loop of EAGLE, whose draft layer reads token i+1 beside the
    hidden state of token i. A model of its own has no hidden state to read: the shift only takes the first token of the text away from
-   it, and a model that drafts for itself is accepted below 1 (0.59 to 1.0 on six prompts). `standalone` drafts unshifted.
+   it, and a model that drafts for itself is not always accepted. `standalone` drafts unshifted.
 Loaded in the server's processes only; the changes are made when the scheduler asks for its worker.
 """
 
