@@ -14,10 +14,11 @@ from typing import Any
 
 from torch import Tensor
 
-from toolkit.contracts import CompiledGrammar, Event, Request, Timing, Tokenizer, Usage
+from toolkit.contracts import CompiledGrammar, Event, Failed, Request, Timing, Tokenizer, Usage
 from toolkit.draft.tree import EMPTY, DraftTree
 from toolkit.engine.sequence import Move, Sequence
 from toolkit.engine.watch import Checks
+from toolkit.errors import EngineError, ToolkitError
 from toolkit.kv.table import BlockTable
 
 
@@ -111,6 +112,13 @@ class Job:
         for event in self.outbox:
             self.sink(event)
         self.outbox.clear()
+
+    def fail(self, error: BaseException) -> None:
+        """Tell that the request ended in an error, one of this package's whatever it was."""
+        if not isinstance(error, ToolkitError):
+            error = EngineError(f"request {self.id!r} failed inside the engine: {type(error).__name__}: {error}")
+        self.tell(Failed(self.id, error))
+        self.flush()
 
     def start(self, table: BlockTable, move: Move) -> Loop:
         """Open the loop over a sequence that holds the prompt."""

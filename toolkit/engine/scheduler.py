@@ -19,12 +19,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from toolkit.contracts import Failed
 from toolkit.draft.tree import EMPTY
 from toolkit.engine.forward import Feed, Forward
 from toolkit.engine.job import Ask, Job, Loop
 from toolkit.engine.pace import PassCosts
-from toolkit.errors import CancelledError, EngineError, ToolkitError
+from toolkit.errors import CancelledError, ToolkitError
 from toolkit.kv.view import WIDE
 
 
@@ -88,7 +87,7 @@ class Scheduler:
         for each in list(self.running):
             self._end(each, error)
         while self.waiting:
-            self._refuse(self.waiting.popleft(), error)
+            self.waiting.popleft().fail(error)
 
     def _begin(self, job: Job) -> None:
         job.started = time.perf_counter()
@@ -152,7 +151,7 @@ class Scheduler:
             results = self.forward([piece.feed for piece in pieces])
         except Exception as error:
             if len(owners) == 1:
-                self._end(owners[0], _wrapped(owners[0].job, error))
+                self._end(owners[0], error)
             for owner in owners if len(owners) > 1 else ():
                 self._pass([piece for piece in pieces if piece.owner is owner])
             return
@@ -178,7 +177,7 @@ class Scheduler:
         except StopIteration:
             self._end(each, None)
         except BaseException as error:  # also SystemExit from a validator and panics of native code: the engine goes on
-            self._end(each, _wrapped(each.job, error))
+            self._end(each, error)
 
     def _first(self, each: _Running) -> list[Ask]:
         each.loop = each.job.start(self.forward.table(), self.forward.store.move)
@@ -192,7 +191,7 @@ class Scheduler:
                 self.forward.keep_prefix(ask.sequence)
         return each.loop.send([torch.cat(parts) if len(parts) > 1 else parts[0] for parts in each.answers])
 
-    def _end(self, each: _Running, error: ToolkitError | None) -> None:
+    def _end(self, each: _Running, error: BaseException | None) -> None:
         if each.loop is not None:
             each.loop.close()
         self.running.remove(each)
@@ -206,11 +205,7 @@ class Scheduler:
         if error is None:
             each.job.flush()
         else:
-            self._refuse(each.job, error)
-
-    def _refuse(self, job: Job, error: ToolkitError) -> None:
-        job.tell(Failed(job.id, error))
-        job.flush()
+            each.job.fail(error)
 
 
 def _cancel(each: _Running) -> list[Ask]:
@@ -241,9 +236,3 @@ def _scored(ask: Ask, logits: Tensor, before: int) -> Tensor:
     targets = torch.tensor(ask.targets[before : before + len(logits)], dtype=torch.long, device=logits.device)
     logits = logits.float()
     return logits.gather(1, targets[:, None])[:, 0] - torch.logsumexp(logits, dim=-1)
-
-
-def _wrapped(job: Job, error: BaseException) -> ToolkitError:
-    if isinstance(error, ToolkitError):
-        return error
-    return EngineError(f"request {job.id!r} failed inside the engine: {type(error).__name__}: {error}")

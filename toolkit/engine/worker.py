@@ -9,7 +9,6 @@ import queue
 import threading
 from typing import Protocol
 
-from toolkit.contracts import Failed
 from toolkit.engine.job import Job
 from toolkit.errors import EngineError, ToolkitError
 
@@ -74,7 +73,7 @@ class Worker:
         while not self._inbox.empty():
             job = self._inbox.get()
             if job is not None:
-                job.sink(Failed(job.id, reason))
+                job.fail(reason)
 
     def _collect(self) -> bool:
         """Take what callers handed in, waiting for it if there is nothing else to do; False when closed."""

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from toolkit.contracts import Audit, Completion, Done, Engine, Failed, Incident, Request, TokenLogprob, Violation, require
+from toolkit.contracts import Audit, Completion, Done, Engine, Incident, Request, TokenLogprob, Violation, require
 from toolkit.engine.audit import read_logprobs
 from toolkit.engine.breaker import Breaker
 from toolkit.engine.job import Job
@@ -75,17 +75,16 @@ class Overseer:
                 if isinstance(event, Done) and isinstance(event.result, Completion):
                     event = replace(event, result=replace(event.result, notes=(*event.result.notes, ELSEWHERE)))
                 job.sink(replace(event, request_id=job.id))
-        except ToolkitError as error:
-            job.sink(Failed(job.id, error))
         except BaseException as error:  # as in run_text: the engine goes on
-            job.sink(Failed(job.id, EngineError(f"request {job.id!r} failed: {type(error).__name__}: {error}")))
+            job.fail(error)
 
     def reviewed(self, request: Request, index: int, done: Completion, ask: Ask) -> Completion:
         """The text that stands, with what is to be said of it; all of `done` has been streamed."""
         if not self.drafter or done.finish_reason == "cancelled":
             return done
         audit = self._audit(request, index, done, ask)
-        done = replace(done, audit=audit)
+        read = len(done.token_ids) if audit is not None and audit.method != "none" else 0
+        done = replace(done, audit=audit, usage=replace(done.usage, rechecked=done.usage.rechecked + read))
         failed = audit is not None and audit.verdict == "fail"
         if not failed and (done.valid is not False or is_cut(done)):
             self.breaker.count(False)
@@ -136,7 +135,11 @@ class Overseer:
     def _stands(self, done: Completion, again: Completion | None, incident: Incident, failed: bool) -> Completion:
         if again is not None and incident.kind != "model":
             notes = (*done.notes, *again.notes, *((SILENT,) if incident.streamed else ()))
-            usage = replace(done.usage, discarded=done.usage.discarded + len(done.token_ids))
+            mine, its = done.usage, again.usage
+            usage = replace(
+                mine, output_tokens=len(again.token_ids), discarded=mine.discarded + len(done.token_ids), passes=mine.passes + its.passes,
+                rows=mine.rows + its.rows, requests=mine.requests + its.requests, tokens_sent=mine.tokens_sent + its.tokens_sent,
+            )  # fmt: skip
             return replace(
                 again, notes=notes, incidents=(incident,), audit=done.audit, usage=usage, timing=done.timing, seed=done.seed
             )

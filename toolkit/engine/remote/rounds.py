@@ -21,7 +21,7 @@ from itertools import takewhile
 
 import torch
 
-from toolkit.contracts import Failed, Json, Usage
+from toolkit.contracts import Json, Usage
 from toolkit.engine.job import Ask, Job, Loop
 from toolkit.engine.remote import rows
 from toolkit.engine.remote.connection import FailedRequestError
@@ -161,7 +161,7 @@ class Rounds:
         except Exception as error:  # whatever a reply brings about, the lane goes on
             alone = len(group) > 1 and not _is_gone(error)
             for each in group:
-                self._round([each]) if alone else self._end(each, _wrapped(each.job, error))
+                self._round([each]) if alone else self._end(each, error)
         else:
             for each in group:
                 each.job.books.passes += 1
@@ -249,9 +249,9 @@ class Rounds:
         except StopIteration:
             self._end(each, None)
         except BaseException as error:  # also SystemExit from a validator and panics of native code: the engine goes on
-            self._end(each, _wrapped(each.job, error))
+            self._end(each, error)
 
-    def _end(self, each: _Running, error: ToolkitError | None) -> None:
+    def _end(self, each: _Running, error: BaseException | None) -> None:
         if each.loop is not None:
             each.loop.close()
         self.running.remove(each)
@@ -262,10 +262,9 @@ class Rounds:
         else:
             self._refuse(each.job, error)
 
-    def _refuse(self, job: Job, error: ToolkitError) -> None:
+    def _refuse(self, job: Job, error: BaseException) -> None:
         self.costs.pop(job, None)
-        job.tell(Failed(job.id, error))
-        job.flush()
+        job.fail(error)
 
 
 def _is_gone(error: Exception) -> bool:
@@ -287,9 +286,3 @@ def _common(prompts: Sequence[Sequence[int]]) -> list[int]:
 
 def _cancelled(job: Job) -> CancelledError:
     return CancelledError(f"request {job.id!r} was cancelled")
-
-
-def _wrapped(job: Job, error: BaseException) -> ToolkitError:
-    if isinstance(error, ToolkitError):
-        return error
-    return EngineError(f"request {job.id!r} failed inside the engine: {type(error).__name__}: {error}")

@@ -12,10 +12,10 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from toolkit.contracts import Completion, Delta, Done, Failed, Grammar, Json, TokenLogprob, Usage
+from toolkit.contracts import Completion, Delta, Done, Grammar, Json, TokenLogprob, Usage
 from toolkit.engine.job import Job
 from toolkit.engine.remote import rows
 from toolkit.engine.remote.connection import FailedRequestError
@@ -27,7 +27,7 @@ from toolkit.engine.remote.samples import Sample
 from toolkit.engine.remote.sampling import sample_seed, server_params
 from toolkit.engine.remote.scoring import token_logprobs
 from toolkit.engine.watch import judged
-from toolkit.errors import EngineError, NoValidError, SchemaError, ToolkitError
+from toolkit.errors import NoValidError, SchemaError
 from toolkit.text.stream import TextStream
 from toolkit.validate.check import Validator
 
@@ -140,20 +140,22 @@ class Text:
 
     def _finish(self, sample: Sample) -> None:
         self._delta(sample, sample.stream.flush())
-        job, count = self.job, len(sample.ids)
+        job, count, logprobs = self.job, len(sample.ids), self._logprobs(sample)
+        before = self._usage(sample)
         done = Completion(
             text=sample.stream.text,
             token_ids=tuple(sample.ids),
             finish_reason=sample.reason or "stop",
             matched_stop=sample.matched,
-            logprobs=self._logprobs(sample),
+            logprobs=logprobs,
             seed=job.request.sampling.seed if job.request.sampling.temperature > 0 else None,
-            usage=self._usage(sample),
+            usage=before,
             timing=job.timing(count),
             partial=() if self.asked is None else self.asked.lost,
         )
         done = judged(job.checks, done, job.tokenizer)
         done = self.overseer.reviewed(job.request, sample.index, done, partial(self._scored, sample))
+        done = replace(done, usage=_later(done.usage, before, self._usage(sample)))
         self._check(done)
         job.tell(Done(job.id, sample.index, done))
         job.flush()
@@ -201,12 +203,20 @@ class Text:
         )
 
 
+def _later(usage: Usage, before: Usage, now: Usage) -> Usage:
+    """With what an audit has cost between two looks at the books."""
+    return replace(
+        usage,
+        requests=usage.requests + now.requests - before.requests,
+        tokens_sent=usage.tokens_sent + now.tokens_sent - before.tokens_sent,
+        rows=usage.rows + now.rows - before.rows,
+    )
+
+
 def run_text(text: Text) -> None:
     """A thread's work: one request for text to its last event."""
     job = text.job
     try:
         text.run()
-    except ToolkitError as error:
-        job.sink(Failed(job.id, error))
     except BaseException as error:  # also SystemExit from a validator and panics of native code: the engine goes on
-        job.sink(Failed(job.id, EngineError(f"request {job.id!r} failed: {type(error).__name__}: {error}")))
+        job.fail(error)
