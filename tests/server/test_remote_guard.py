@@ -66,7 +66,7 @@ def test_a_program_s_free_text_is_guarded_over_the_server(sglang_server: Server)
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_the_server_s_own_texts_pass_an_audit_and_another_token_fails_it(remote: SGLangEngine, temperature: float) -> None:
-    sampling = SamplingParams(max_tokens=32, temperature=temperature, top_p=0.9 if temperature else 1.0, logprobs=64)
+    sampling = SamplingParams(max_tokens=32, temperature=temperature, top_p=0.5 if temperature else 1.0, logprobs=64)
     request, size = Request(prompt="Once upon a time there was", sampling=sampling), remote.tokenizer.vocab_size
     done = only_result(remote.generate([request]))
     assert isinstance(done, Completion)
@@ -75,7 +75,7 @@ def test_the_server_s_own_texts_pass_an_audit_and_another_token_fails_it(remote:
     strange = remote.tokenizer.encode(" Zürich")[0]
     prompt = [*remote.tokenizer.encode(str(request.prompt)), *done.token_ids[:8]]
     ((least, *_),) = remote.score(prompt, [[strange]])
-    wrong = replace(done.logprobs[8], token_id=strange, logprob=min(least, -12.0))
-    logprobs = (*done.logprobs[:8], *(wrong,) * 4, *done.logprobs[12:])
+    wrong = replace(done.logprobs[8], token_id=strange, logprob=least)
+    logprobs = (*done.logprobs[:8], wrong, *done.logprobs[9:])
     failed = read_logprobs(request, replace(done, logprobs=logprobs), vocab_size=size)
     assert failed.verdict == "fail" and "token 8" in failed.why

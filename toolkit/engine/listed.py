@@ -41,8 +41,8 @@ def bound(own: float, top: Sequence[float], params: SamplingParams, vocab_size: 
         return None
     total = weight + sum(weights)
     most = total + _unlisted(own, top, vocab_size, cold, best)
-    slack = math.exp(-2 * cold * ties)
-    if params.top_p < 1 and sum(weights[:above]) / most * slack > params.top_p:
+    slack, mass = math.exp(-2 * cold * ties), sum(weights[:above]) / most
+    if params.top_p < 1 and max(mass * slack, 1 - (1 - mass) / slack) > params.top_p:
         return None
     return min(1.0, weight / (weight + _surely(own, top, weights, params, ties)))
 

@@ -20,8 +20,8 @@ from toolkit.lang.backend import EmbeddedBackend, Meta
 class Endpoint(EmbeddedBackend):
     """A backend over the server at `url` (several of one model with commas between them), reached when the first program runs.
 
-    `options` are those of toolkit.engine.remote.engine.SGLangEngine: api_key, tokenizer, verify, timeout_s, patience_s. An unknown
-    one is refused at once. `chat_template` as in EmbeddedBackend.
+    `options` are those of toolkit.engine.remote.engine.SGLangEngine: api_key, tokenizer, verify, timeout_s, patience_s, and for servers
+    that speculate audit, breaker, fallback. An unknown one is refused at once. `chat_template` as in EmbeddedBackend.
     """
 
     def __init__(self, url: str, *, chat_template: str | None = None, **options: Any) -> None:

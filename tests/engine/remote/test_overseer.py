@@ -72,6 +72,8 @@ def test_an_honest_greedy_text_passes_its_audit_and_a_corrupted_one_is_not_valid
         honest, _ = run(engine)
         assert honest.audit is not None and (honest.audit.verdict, honest.audit.method) == ("pass", "argmax")
         assert honest.valid is None and honest.incidents == ()
+        assert honest.usage.requests == len(fast.bodies) == 2 and honest.usage.rechecked == len(honest.token_ids)
+        assert honest.usage.tokens_sent == sum(len(body["input_ids"]) for body in fast.bodies)
         wrong = [*honest.token_ids[:4], honest.token_ids[4] ^ 1, *honest.token_ids[5:]]
         fast.faults.append(saying(*wrong))
         found, streamed = run(engine)
@@ -118,6 +120,7 @@ def test_the_fallback_writes_what_was_found_to_be_wrong(servers: tuple[Stub, Stu
         (incident,) = found.incidents
         assert (incident.kind, incident.position, incident.streamed) == ("speculation", 2, True)
         assert "streamed" in " ".join(found.notes) and found.usage.discarded == len(wrong)
+        assert found.usage.output_tokens == len(found.token_ids) and found.usage.requests == 3
 
 
 def test_a_text_that_is_not_valid_on_the_second_server_either_is_the_models_own(servers: tuple[Stub, Stub]) -> None:
