@@ -50,7 +50,7 @@ class Answers:
 
 def test_what_a_text_has_to_be_reaches_the_engine_and_its_verdict_the_meta_info() -> None:
     asked = Answers(GOOD)
-    state = run("Q", free("x", watch=watch(schema=OBJECT), max_tokens=9), ".", backend=asked.backend)
+    state = run("Q", free("x", watch=watch(schema=OBJECT), max_tokens=9, json_schema=None), ".", backend=asked.backend)
     assert state.text() == f"Q{GOOD}." and asked.engine.seen[0].watch == Watch(kind="json", schema=SOURCE)
     assert (
         asked.engine.seen[0].grammar is None

@@ -134,7 +134,7 @@ def free(
     if speculate and watch is None:
         return sgl.gen(name, **sampling)
     segment = Segment(speculate=speculate, watch=watch, policies=tuple(policies), keep_invalid=keep_invalid)
-    return sgl.gen(name, **sampling, json_schema=segment)
+    return sgl.gen(name, **{**sampling, "json_schema": segment})
 
 
 def check_name(kind: str, name: object) -> None:
