@@ -231,6 +231,18 @@ def test_rounding_never_draws_a_token_without_probability(kernels: ModuleType, c
     assert committed(given, 0) == (2,)
 
 
+def test_rounding_never_leaves_nothing_to_draw_where_the_children_have_all_of_the_probability(kernels: ModuleType) -> None:
+    """The root's children are its tokens a and b, which add up to a little less than one; the coin falls beyond."""
+    given = state(1)
+    probs = torch.tensor([0.5, 0.4999999, 0.0]).expand(1, 6, 3).clone()
+    probs[0, 1:] = torch.tensor([0.0, 0.0, 1.0])
+    kernels.tree_speculative_sampling_target_only(
+        **given, uniform_samples=torch.full((1, 6), 0.99999994), uniform_samples_for_final_sampling=torch.tensor([0.5]),
+        target_probs=probs, draft_probs=torch.zeros(1, 6, 3),
+    )  # fmt: skip
+    assert committed(given, 0)[0] == 1
+
+
 @pytest.mark.parametrize("threshold", ["threshold_single", "threshold_acc"])
 def test_lossy_thresholds_are_refused_by_name(kernels: ModuleType, threshold: str) -> None:
     given = state(1)

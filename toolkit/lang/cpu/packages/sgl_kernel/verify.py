@@ -98,14 +98,18 @@ class _Tree:
 
 def _thrown(coin: float, tree: _Tree, node: int, probs: torch.Tensor) -> tuple[int | None, torch.Tensor]:
     """The child whose share of [0, 1) the coin fell into, and the probabilities without the children refused before it."""
-    taken = 0.0
+    taken, last = 0.0, None
     left = probs.clone()
     for child in tree.children(node):
         token = tree.tokens[child]
-        taken += float(left[token])  # a token that a sibling had before has nothing left
+        share = float(left[token])  # a token that a sibling had before has nothing left
+        taken += share
         if coin < taken:
             return child, left
+        last = child if share > 0.0 else last
         left[token] = 0.0
+    if last is not None and not bool(left.any()):
+        return last, left  # the children have all of it, and only rounding let the coin pass the last of them
     return None, left
 
 
