@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from toolkit.jobs.prepare import Job
     from toolkit.jobs.ray_run import RayPool
 
+PATHS = ("model", "tokenizer", "verify")  # what may be a file or folder of here
+
 
 def ray_options(function: F) -> F:
     """--ray and --ray-actors."""
@@ -48,10 +50,12 @@ def ray_pool(options: dict[str, Any], job: Job) -> RayPool | None:
 
 
 def _engine_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What `open_engine` gets on every node: a model in a folder of here goes by its whole path."""
-    if is_url(options["engine"]):
-        return taken(dict(options))
-    found = {name: options[name] for name in EMBEDDED_OPTIONS if options.get(name) is not None}
-    if "model" in found and Path(found["model"]).exists():
-        found["model"] = str(Path(found["model"]).resolve())
+    """What `open_engine` gets on every node: a file or folder of here goes by its whole path."""
+    served = is_url(options["engine"])
+    found = (
+        taken(dict(options)) if served else {name: options[name] for name in EMBEDDED_OPTIONS if options.get(name) is not None}
+    )
+    for name in PATHS:
+        if isinstance(found.get(name), str) and Path(found[name]).exists():
+            found[name] = str(Path(found[name]).resolve())
     return found

@@ -16,7 +16,7 @@ import pickle
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -25,6 +25,7 @@ from toolkit.contracts import Engine, Json
 from toolkit.engine.engine import is_url, open_engine
 from toolkit.errors import EngineError, MissingExtraError, ToolkitError, UnsupportedError, UsageError
 from toolkit.jobs.attempt import Outcome
+from toolkit.jobs.read import open_source
 from toolkit.jobs.run import WINDOW, Job, outcomes_of
 
 LOCAL = "local"
@@ -70,7 +71,7 @@ class RayPool:
         """The outcomes from record `start` on. `engine` is the caller's own: its fingerprint must be every actor's."""
         self.check(job)
         with _cluster(self.address) as ray, ray.data.DataContext.current(_context(ray)):
-            yield from self._stream(ray, job, engine.capabilities.fingerprint, start, in_flight, name)
+            yield from self._stream(ray, _anywhere(job), engine.capabilities.fingerprint, start, in_flight, name)
 
     def _stream(self, ray: Any, job: Job, model: str, start: int, in_flight: int, name: str) -> Iterator[Outcome]:
         from ray.data import ActorPoolStrategy
@@ -133,6 +134,13 @@ class _Worker:
                 hint="put the same model on every node",
             )
         return engine
+
+
+def _anywhere(job: Job) -> Job:
+    """The job with its input by its whole path: a process of a cluster works in the folder that the cluster was started in."""
+    path = job.source.origin.path
+    assert path is not None  # see RayPool.check
+    return replace(job, source=open_source(path.resolve(), job.spec))
 
 
 def _read(_: dict[str, Any], job: Job, start: int, size: int) -> Iterator[dict[str, list[bytes]]]:
