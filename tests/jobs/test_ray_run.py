@@ -87,12 +87,13 @@ def test_an_actors_model_must_be_the_callers(tmp_path: Path) -> None:
         ray_run._raise(json.loads(missing({"records": [pickle.dumps(records)]})["error"][0]))
 
 
+@needs_ray
 def test_the_input_is_found_from_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(tmp_path)
     monkeypatch.chdir(tmp_path)
     job = run.prepare(Path("in.jsonl"), make_spec({"schema": SCHEMA}))
     here = list(job.source)
-    moved = pickle.loads(pickle.dumps(ray_run._anywhere(job)))
+    moved = pickle.loads(ray_run._ray().cloudpickle.dumps(ray_run._anywhere(job)))
     monkeypatch.chdir("/")
     assert list(moved.source) == here and len(here) == RECORDS
 
