@@ -174,7 +174,7 @@ def _info(connection: Connection, path: str, older: str) -> Mapping[str, Json]:
     try:
         found = connection.get(path)
     except FailedRequestError as error:
-        if "404" not in error.message:
+        if "(404)" not in error.message:
             raise
         found = connection.get(older)
     if not isinstance(found, dict):
