@@ -113,6 +113,10 @@ class Handler(BaseHTTPRequestHandler):
         single = bool(lines) and isinstance(lines[0], int)
         lines = [lines] if single else lines
         single = single or "text" in body
+        longest = self.stub.facts().get("max_req_input_len", 10**6)
+        if any(len(line) >= longest for line in lines):
+            self.reply(400, {"error": {"message": f"Input length exceeds the maximum allowed length ({longest} tokens)."}})
+            return
         if body.get("stream"):
             self._stream([(line, _nth(body["sampling_params"], i)) for i, line in enumerate(lines)])
             return

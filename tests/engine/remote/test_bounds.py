@@ -22,7 +22,7 @@ from toolkit.engine.remote.connection import Connection, FailedRequestError, _ev
 from toolkit.engine.remote.engine import SGLangEngine
 from toolkit.engine.remote.fleet import Fleet
 from toolkit.engine.remote.probe import Identity
-from toolkit.errors import CancelledError, EngineError, ToolkitError, UnsupportedError, UsageError
+from toolkit.errors import CancelledError, ContextError, EngineError, ToolkitError, UnsupportedError, UsageError
 from toolkit.kv.blocks import BlockPool
 
 LETTERS = Grammar("regex", "[abc]{1,4}")
@@ -279,6 +279,21 @@ def test_requests_cut_small_give_what_large_ones_give(
     assert len(stub.bodies) - sent > sent
     tops = [body["top_logprobs_num"] for body in stub.bodies[sent:] if isinstance(body.get("top_logprobs_num"), list)]
     assert max(map(sum, tops)) <= 50
+
+
+def test_what_fits_into_the_context_is_taken_by_the_server_in_every_way(stub: Stub, engine: SGLangEngine) -> None:
+    context = engine.capabilities.context
+    assert context == stub.facts()["max_req_input_len"] - 1
+    prompt = [97 + i % 20 for i in range(context)]
+    text = engine.complete(prompt[:-1], max_tokens=9, ignore_eos=True, logprobs=1)
+    assert len(text.token_ids) == len(text.logprobs) == 1
+    assert len(engine.score(prompt[:-3], [[97, 98, 99]])[0]) == 3
+    assert engine.beam(prompt[:-2], grammar=Grammar("regex", "[ab]"), width=2).valid
+    for ask in (
+        lambda: engine.complete(prompt), lambda: engine.score(prompt[:-2], [[97, 98, 99]]), lambda: engine.beam(prompt, choices=["a"]),
+    ):  # fmt: skip
+        with pytest.raises(ContextError):
+            ask()
 
 
 # --- what it costs, and who waits ----------------------------------------------------------------------------------------

@@ -152,6 +152,8 @@ class Connection:
                 f"{self.url} did not answer within {within:g} s", hang=True, hint="raise timeout_s, or look at the server's log"
             ) from error
         except httpx.HTTPError as error:
+            if self._awake.is_set():
+                raise FailedRequestError(f"the connection to {self.url} was closed", repeat=False) from error
             raise FailedRequestError(f"{self.url} cannot be reached: {one_line(str(error) or type(error).__name__)}") from error
 
     def _refusal(self, status: int, said: Json) -> ToolkitError:

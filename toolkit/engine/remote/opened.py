@@ -15,7 +15,7 @@ from toolkit.contracts import Capabilities, Tokenizer, require
 from toolkit.engine.admission import Limits
 from toolkit.engine.remote.address import checked_url
 from toolkit.engine.remote.connection import Connection
-from toolkit.engine.remote.probe import Facts, Identity, caveats, identify, read_facts
+from toolkit.engine.remote.probe import KEPT, Facts, Identity, caveats, identify, read_facts
 from toolkit.engine.remote.rounds import LINES
 from toolkit.errors import UsageError
 from toolkit.model.fingerprint import fingerprint
@@ -24,7 +24,6 @@ from toolkit.model.store import show
 from toolkit.text.tokenizer import load_tokenizer
 
 LONGEST_S = 1e7  # seconds that anything may be waited for
-_KEPT = 6  # tokens of its context that a server of SGLang 0.5.23 takes no prompt for
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ def _context(facts: Sequence[Facts], given: int | None, folder: Path | None) -> 
         return min([given, *told])
     if not told and folder is not None:
         longest = read_json(folder / "config.json").get("max_position_embeddings")
-        told = [longest - _KEPT] if isinstance(longest, int) and longest > _KEPT else []
+        told = [longest - KEPT] if isinstance(longest, int) and longest > KEPT else []
     if not told:
         raise UsageError(f"{facts[0].url} is a router and does not tell its servers' context", hint="give it: context=")
     return min(told)
