@@ -57,6 +57,7 @@ def support() -> str:
     from toolkit.contracts import BeamParams, GrammarKind, SamplingParams
     from toolkit.draft.contract import DRAFTERS
     from toolkit.engine.engine import ENGINES
+    from toolkit.engine.embedded import KV_DTYPES
     from toolkit.engine.formats import FORMATS
     from toolkit.model.config import ARCHITECTURES
     from toolkit.validate.tools.table import FORMATS as TOOL_FORMATS
@@ -68,6 +69,7 @@ def support() -> str:
         f"| engines | {', '.join(f'`{name}`' for name in ENGINES)}, `http://...` (SGLang servers, SGLang's router) |\n"
         f"| models | {', '.join(sorted(ARCHITECTURES))}: GGUF or safetensors; anything else is refused by name |\n"
         f"| formats of the embedded engine | {', '.join(f'`{name}`' for name in FORMATS)} |\n"
+        f"| its keys and values | {', '.join(f'`{name}`' for name in KV_DTYPES)} (q4: torch only) |\n"
         f"| drafters | {', '.join(f'`{name}`' for name in DRAFTERS)} |\n"
         f"| tool formats | {', '.join(f'`{name}`' for name in TOOL_FORMATS)} |\n"
         f"| grammars | {', '.join(f'`{kind}`' for kind in get_args(GrammarKind))} |\n"
