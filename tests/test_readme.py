@@ -56,8 +56,8 @@ def tree() -> str:
 def support() -> str:
     from toolkit.contracts import BeamParams, GrammarKind, SamplingParams
     from toolkit.draft.contract import DRAFTERS
-    from toolkit.engine.engine import ENGINES
     from toolkit.engine.embedded import KV_DTYPES
+    from toolkit.engine.engine import ENGINES
     from toolkit.engine.formats import FORMATS
     from toolkit.model.config import ARCHITECTURES
     from toolkit.validate.tools.table import FORMATS as TOOL_FORMATS
