@@ -179,7 +179,9 @@ class Watch:
         require(self.reasoning in ("tags", "open", "off"), "watch reasoning", self.reasoning, "tags, open or off")
         require(self.language in ("python", "json"), "watch language", self.language, "python or json")
         require(self.language == "python" or self.kind == "code", "watch language", self.language, "python unless kind is code")
-        require(self.python_type is None or self.schema is not None, "watch python_type", self.python_type, "None without schema")
+        require(
+            self.python_type is None or self.schema is not None, "watch python_type", self.python_type, "None without schema"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
