@@ -44,7 +44,7 @@ lint: $(STAMP) ## ruff, mypy --strict and the layer table
 
 test: lint model ## lint, then every test, the fast ones first
 	$(BIN)/pytest -q tests/test_tiny.py
-	$(BIN)/pytest -q --ignore tests/test_layers.py --ignore tests/test_tiny.py
+	$(BIN)/pytest -q --durations=25 --ignore tests/test_layers.py --ignore tests/test_tiny.py
 
 wheel: $(STAMP) ## dist/*.whl
 	$(BIN)/python -m build -w
