@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import threading
 
+import pytest
+
 from toolkit.contracts import Audit, Completion, Done, Event, Failed, Incident, Request, SamplingParams, Usage, Violation
 from toolkit.engine.breaker import Breaker
 from toolkit.engine.embedded import EmbeddedEngine
@@ -74,6 +76,26 @@ def test_events_are_counted_on_their_way_and_passed_on() -> None:
     assert metrics.value("toolkit_draft_tokens_total", outcome="rechecked") == 9
     assert metrics.value("toolkit_samples_total") == 2 and metrics.value("toolkit_audits_total", verdict="pass") == 1
     assert {name for name, _ in found} <= set(HELP)
+
+
+def test_the_breaker_can_be_asked_for_as_every_counter_can() -> None:
+    breaker = Breaker(0)
+    metrics = Metrics(breaker)
+    assert metrics.value("toolkit_breaker_held") == 0
+    breaker.count(True)
+    assert metrics.value("toolkit_breaker_held") == 1 and metrics.value("toolkit_breaker_trips_total") == 1
+
+
+def test_a_large_count_is_written_to_its_last_digit() -> None:
+    metrics = Metrics()
+    metrics.add("toolkit_tokens_total", 12_345_678, direction="input")
+    assert parsed(metrics.prometheus())["toolkit_tokens_total", frozenset({("direction", "input")})] == 12_345_678
+
+
+def test_a_metric_that_there_is_not_is_refused_by_name() -> None:
+    for use in (Metrics().value, Metrics().add):
+        with pytest.raises(UsageError, match=r"toolkit_incident_total.*toolkit_incidents_total"):
+            use("toolkit_incident_total")
 
 
 def test_no_count_is_lost_between_threads() -> None:

@@ -23,6 +23,7 @@ from dataclasses import replace
 from toolkit.contracts import Completion, Done, Event, Failed, Usage
 from toolkit.engine.breaker import Breaker
 from toolkit.engine.watch import is_cut
+from toolkit.errors import UsageError
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -51,17 +52,18 @@ class Metrics:
         self._breaker = breaker
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
-        """Count. `name` is a row of HELP."""
+        """Count. UsageError for a name that is no row of HELP."""
+        _known(name)
         key = tuple(sorted(labels.items()))
         with self._lock:
             counts = self._counts.setdefault(name, {})
             counts[key] = counts.get(key, 0) + amount
 
     def value(self, name: str, **labels: str) -> float:
-        """Sum of the counters of that name which have these labels."""
+        """Sum of the counters of that name which have these labels, the breaker's among them; UsageError for a name not in HELP."""
+        _known(name)
         wanted = set(labels.items())
-        with self._lock:
-            return sum(count for key, count in self._counts.get(name, {}).items() if wanted <= set(key))
+        return sum(count for key, count in self._all().get(name, {}).items() if wanted <= set(key))
 
     def heard(self, tell: Callable[[Event], None], samples: int) -> Callable[[Event], None]:
         """`tell` for the events of one request that gives `samples` results, which are counted on their way."""
@@ -85,18 +87,23 @@ class Metrics:
 
     def prometheus(self) -> str:
         """All counters as text; ends with a line feed."""
-        with self._lock:
-            counts = {name: dict(found) for name, found in self._counts.items()}
-        if self._breaker is not None:
-            counts["toolkit_breaker_trips_total"] = {(): self._breaker.trips}
-            counts["toolkit_breaker_held"] = {(): int(self._breaker.is_held)}
+        counts = self._all()
         lines: list[str] = []
         for name, text in HELP.items():
             if name in counts:
                 kind = "counter" if name.endswith("_total") else "gauge"
                 lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-                lines += [f"{name}{_labels(key)} {count:g}" for key, count in sorted(counts[name].items())]
+                lines += [f"{name}{_labels(key)} {count}" for key, count in sorted(counts[name].items())]
         return "".join(f"{line}\n" for line in lines)
+
+    def _all(self) -> dict[str, dict[Labels, float]]:
+        """A copy of every counter, and what the breaker says by itself."""
+        with self._lock:
+            counts = {name: dict(found) for name, found in self._counts.items()}
+        if self._breaker is not None:
+            counts["toolkit_breaker_trips_total"] = {(): self._breaker.trips}
+            counts["toolkit_breaker_held"] = {(): int(self._breaker.is_held)}
+        return counts
 
     def _sample(self, result: Completion) -> None:
         verdict = "unjudged" if result.valid is None else "valid" if result.valid else "cut" if is_cut(result) else "invalid"
@@ -118,6 +125,11 @@ class Metrics:
         for what, counts in (("proposed", usage.proposed_by_position), ("accepted", usage.accepted_by_position)):
             for position, count in enumerate(counts, 1):
                 self.add(f"toolkit_drafts_{what}_total", count, position=str(position))
+
+
+def _known(name: str) -> None:
+    if name not in HELP:
+        raise UsageError(f"metric {name!r} is unknown: known are {', '.join(HELP)}")
 
 
 def _labels(key: Labels) -> str:
