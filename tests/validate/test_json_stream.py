@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from toolkit.contracts import Json
 from toolkit.errors import InputError, SchemaError, UsageError
-from toolkit.schema import JsonError, parse_json
+from toolkit.schema import SEARCH_SECONDS, JsonError, parse_json
+from toolkit.validate.early import EARLY_SECONDS
 from toolkit.validate.json_stream import JsonEvent, JsonStream
 from toolkit.validate.judge import SchemaJudge
 from toolkit.validate.outline import Outline, type_of
@@ -250,6 +252,9 @@ SCHEMAS: list[Json] = [
     {"additionalProperties": {"type": "integer"}}, {"items": {"type": "boolean"}, "prefixItems": [{"type": "null"}], "maxItems": 2},
     {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "null"}], "additionalItems": False},
     {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/a", "type": "null", "definitions": {"a": {"maxLength": 1}}},
+    {"$schema": "http://json-schema.org/draft-07/schema#", "prefixItems": [{"type": "string"}]},  # says nothing in that draft
+    {"$schema": "http://json-schema.org/draft-04/schema#", "const": "a", "additionalProperties": {"const": 1}},  # nor this
+    {"items": {"$schema": "http://json-schema.org/draft-04/schema#", "const": 1}},
     {"allOf": [{"maxLength": 2}, {"minimum": 3}, {"required": ["a"]}]}, {"not": {"type": "string"}}, {"oneOf": [{"type": "number"}, {"minimum": 3}]},
 ]  # fmt: skip
 
@@ -259,6 +264,26 @@ SCHEMAS: list[Json] = [
 def test_the_verdict_under_a_schema_is_that_of_the_judge_on_the_whole_value(schema: Json, value: Json) -> None:
     verdict, _, _ = read(json.dumps(value).encode(), [], schema=schema)
     assert (verdict == "good") == (not SchemaJudge(schema, 1.0).violations(value, 1))
+
+
+@pytest.mark.parametrize(
+    ("draft", "schema"), [(4, {"const": "a"}), (4, {"prefixItems": [False]}), (6, {"prefixItems": [False]}), (7, {"prefixItems": [False]})]
+)  # fmt: skip
+def test_a_keyword_that_a_draft_does_not_have_refuses_nothing(draft: int, schema: dict[str, Json]) -> None:
+    named = {"$schema": f"http://json-schema.org/draft-0{draft}/schema#", **schema}
+    assert read(b'["b"]', [], schema=named)[0] == "good" and read(b'"b"', [], schema=named)[0] == "good"
+    assert read(b'["b"]', [], schema={"properties": {"a": named}})[0] == "good"
+
+
+def test_hostile_scalars_together_have_a_second_on_their_way_and_one_at_the_end() -> None:
+    schema = {"items": {"anyOf": [{"pattern": "^(a|aa)+$"}, {"type": "string"}]}}  # every item fits, after a long search
+    text = json.dumps(["a" * 26 + "b"] * 40).encode()
+    stream, began = JsonStream(schema), time.thread_time()
+    stream.feed(text)
+    spent = time.thread_time() - began
+    assert spent < EARLY_SECONDS + 4 * SEARCH_SECONDS, "the items were judged one by one, each with a clock of its own"
+    with pytest.raises(JsonError, match="undecided"):
+        stream.close()
 
 
 def test_a_refused_stream_is_spent_and_bad_schemas_and_text_instead_of_bytes_are_refused() -> None:

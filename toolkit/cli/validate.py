@@ -14,8 +14,6 @@ from toolkit.cli.output import decoded, emit, read_bytes
 from toolkit.contracts import Json, Report, Violation
 from toolkit.errors import EngineError, InputError, UsageError
 
-UNDECIDED = "undecided"  # the keyword of a violation that says that there was no verdict
-
 
 @click.command(short_help="Does a document fit a schema, do tool calls fit the tools?")
 @click.argument("file")
@@ -95,4 +93,6 @@ def _tell(violations: Sequence[Violation], fields: dict[str, Json], as_json: boo
 
 def is_undecided(report: Report) -> bool:
     """Was no fault found, but no verdict either?"""
+    from toolkit.validate.judge import UNDECIDED
+
     return not report.valid and all(item.keyword == UNDECIDED for item in report.violations)

@@ -2,15 +2,19 @@
 
 In: the notes of a machine.   Out: where and why the text cannot lead to a valid value, or nothing.
 Knows nothing about: bytes, events.
-Invariants: sound - what is refused here the judge would refuse in the end; the place is the same for every cut of the text.
+Invariants: sound - what is refused here the judge would refuse in the end; the place is the same for every cut of the text; a text
+has EARLY_SECONDS of judging on its way, and what cannot be decided in them is left to the judge at its end.
 """
 
 from __future__ import annotations
 
+import time
+
 from toolkit.validate.json_machine import Note
-from toolkit.validate.judge import SchemaJudge
+from toolkit.validate.judge import UNDECIDED, SchemaJudge
 from toolkit.validate.outline import Outline, in_words, type_of
 
+EARLY_SECONDS = 1.0  # of CPU time, all scalars of a text together
 _FIRST = {"{": {"object"}, "[": {"array"}, '"': {"string"}, "t": {"boolean"}, "f": {"boolean"}, "n": {"null"}}
 
 # Keywords that say nothing more of a scalar once it has one of its types and was not found too long on the way.
@@ -27,6 +31,7 @@ class EarlyJudge:
         self._places = [self.outline]  # of the value that is being read and of everything it is in
         self._texts: list[str] = []  # the listed strings that the one being read can still become
         self._chars = 0
+        self._seconds = EARLY_SECONDS  # left
 
     def violation(self, note: Note, text: str) -> tuple[int, str] | None:
         """(index into `text`, why), None where nothing is wrong yet."""
@@ -77,8 +82,11 @@ class EarlyJudge:
         if isinstance(value, list):
             return None
         for part in place.parts:
-            if part.keys() <= _SEEN and type_of(value) in place.types:
+            if (part.keys() <= _SEEN and type_of(value) in place.types) or self._seconds <= 0:
                 continue
-            for each in self._judge.violations(value, 1, part):
-                return at, each.message
+            began = time.thread_time()
+            found = self._judge.violations(value, 1, part)
+            self._seconds -= time.thread_time() - began
+            if found and found[0].keyword != UNDECIDED:
+                return at, found[0].message
         return None

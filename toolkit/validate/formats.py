@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from urllib.parse import quote
 
 import jsonschema
@@ -48,6 +49,7 @@ def _iri(rule: str) -> Callable[[object], bool]:
     return check
 
 
+@cache
 def checker() -> jsonschema.FormatChecker:
     """The format checker of this project."""
     found = jsonschema.FormatChecker(())

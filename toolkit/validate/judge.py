@@ -8,23 +8,26 @@ Source: the `jsonschema` library with the keywords of `keywords.py`.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from jsonschema.exceptions import ValidationError, best_match
 from referencing.exceptions import Unresolvable
 
 from toolkit.contracts import Json, Violation
-from toolkit.schema import SEARCH_SECONDS, OutOfTime, bundled, clocked, deadline, draft_of, escape_pointer
+from toolkit.schema import SEARCH_SECONDS, Draft, OutOfTime, bundled, clocked, deadline, draft_of, escape_pointer
 from toolkit.validate.formats import checker
 from toolkit.validate.keywords import OVERRIDES
 from toolkit.validate.shown import SHOWN, cut, shown
+
+UNDECIDED = "undecided"  # keyword of the violation that there was no verdict
 
 
 class SchemaJudge:
     """Judge of one schema's values. Thread-safe."""
 
     def __init__(self, schema: Json, seconds: float) -> None:
-        limited = clocked(draft_of(schema).validator, OVERRIDES)
+        limited = _limited(draft_of(schema))
         self._validator: Any = limited(schema, registry=bundled(schema), format_checker=checker())
         self._seconds = seconds
 
@@ -49,8 +52,14 @@ class SchemaJudge:
         return found
 
 
+@cache
+def _limited(draft: Draft) -> Any:
+    """The validator class of a dialect, bounded in time; made once: that takes longer than most judgements."""
+    return clocked(draft.validator, OVERRIDES)
+
+
 def _undecided(value: Json, why: str) -> Violation:
-    return Violation("", "undecided", "a verdict", shown(value), why)
+    return Violation("", UNDECIDED, "a verdict", shown(value), why)
 
 
 def _pointer(error: ValidationError) -> str:

@@ -19,6 +19,11 @@ from toolkit.schema import draft_of, subschemas
 TYPES = frozenset(("null", "boolean", "integer", "fraction", "string", "array", "object"))
 _MOST = 64  # schemas that judge one value together, and branches of a choice that are looked into
 _DEEPEST = 8  # choices inside choices that are looked into
+# Keywords read here that a dialect does not have: there they say nothing.
+_UNKNOWN = {
+    "Draft4Validator": frozenset(("const", "prefixItems")),
+    **{name: frozenset(("prefixItems",)) for name in ("Draft6Validator", "Draft7Validator", "Draft201909Validator")},
+}
 _FALSE: dict[str, Json] = {"enum": []}  # what `false` means: no value at all
 
 
@@ -34,9 +39,10 @@ class Outline:
 
     @classmethod
     def of(cls, schema: Json) -> Outline:
-        """The outline of a whole document. Inside embedded documents ("$id") references mean something else: nothing is read."""
+        """The outline of a whole document. Where others are embedded in it ("$id", "$schema") words mean something else: nothing is read."""
         inner = any(
-            pointer and isinstance(each, dict) and ("$id" in each or "id" in each) for pointer, each in subschemas(schema)
+            pointer and isinstance(each, dict) and not each.keys().isdisjoint(("$id", "id", "$schema"))
+            for pointer, each in subschemas(schema)
         )
         return cls(schema, (schema,), None if inner else {})
 
@@ -120,16 +126,20 @@ class Outline:
         """`schemas` with what their $ref and allOf add, each once."""
         todo, seen = list(schemas), set[int]()
         found: list[dict[str, Json]] = []
+        draft = draft_of(self._root).name
+        unknown = _UNKNOWN.get(draft, frozenset())
         while todo and len(found) < _MOST:
             schema = todo.pop()
             if schema is True or id(schema) in seen:
                 continue
             seen.add(id(schema))
             part: dict[str, Any] = _FALSE if schema is False else schema
+            if not unknown.isdisjoint(part):
+                part = {keyword: value for keyword, value in part.items() if keyword not in unknown}
             if isinstance(part.get("$ref"), str):
                 target = self._target(part["$ref"])
                 todo += [] if target is None else [target]
-                if draft_of(self._root).name in ("Draft7Validator", "Draft6Validator", "Draft4Validator"):
+                if draft in ("Draft7Validator", "Draft6Validator", "Draft4Validator"):
                     continue  # in these drafts the neighbours of a $ref say nothing
             todo += part.get("allOf", ())
             found.append(part)
