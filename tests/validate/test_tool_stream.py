@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 
 from tests.validate.tool_texts import TOOLS, encoded, read
 from toolkit.errors import SchemaError, UsageError
+from toolkit.schema import SEARCH_SECONDS
 from toolkit.validate.tools.events import Called, Calling, Content, Reasoning, Refused, ToolResult
+from toolkit.validate.tools.offered import MOST_TOOLS, ToolSet
 from toolkit.validate.tools.stream import tool_stream
 from toolkit.validate.tools.table import format_named
+from toolkit.validate.tools.turn import TURN_SECONDS
 
 CASES = Path(__file__).parents[2].parent / "shared" / "cases" / "toolcalls.jsonl"
 TRAIN = '<tool_call>\n{"name": "find_train", "arguments": {"to": "Porto"}}\n</tool_call>'
@@ -292,3 +296,29 @@ def test_a_closed_stream_is_closed_and_options_are_checked() -> None:
         tool_stream("hermes", [{"name": "a", "parameters": {"default": {1, 2}}}])
     with pytest.raises(UsageError, match="non-empty list"):
         tool_stream("hermes", [])
+
+
+def test_hostile_calls_together_have_one_second_and_are_no_calls_where_it_is_over() -> None:
+    slow = {"anyOf": [{"pattern": "^(a|aa)+$"}, {"type": "string"}]}  # every text fits, after a long search
+    tool = {"name": "f", "parameters": {"properties": {"a": slow}}}
+    text = '<tool_call>{"name":"f","arguments":{"a":"' + "a" * 26 + 'b"}}</tool_call>'
+    stream, began = tool_stream("hermes", [tool]), time.thread_time()
+    stream.feed((text * 30).encode())
+    spent = time.thread_time() - began
+    result = stream.close()
+    assert spent < TURN_SECONDS + 4 * SEARCH_SECONDS, "each call had a clock of its own"
+    assert len(result.calls) < 30 and {each.keyword for each in result.errors} == {"undecided"}
+
+
+def test_more_tools_than_can_be_offered_are_refused_by_number() -> None:
+    tools = [{"name": f"f{number}"} for number in range(MOST_TOOLS + 1)]
+    with pytest.raises(UsageError, match=f"number of tools.*{MOST_TOOLS + 1}.*at most {MOST_TOOLS}"):
+        ToolSet(tools)
+    assert len(ToolSet(tools[1:])) == MOST_TOOLS
+
+
+def test_tools_that_take_too_long_to_check_are_refused_and_not_checked_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolkit.validate.tools.offered.TOOLS_SECONDS", 0.05)
+    tools = [{"name": f"f{number}", "parameters": {"title": f"slow {number}"}} for number in range(400)]
+    with pytest.raises(SchemaError, match="400 tools cannot be checked"):
+        ToolSet(tools)

@@ -2,12 +2,12 @@
 
 In: a Watch once, then bytes as they come, or a whole text.   Out: a Violation or None; a Report.
 Knows nothing about: tokens, engines.
-Invariants: a reader's refusal is sound: no text that begins so is valid; `report` parses from scratch and with another parser.
+Invariants: a reader's refusal is sound: no text that begins so is valid; `report` parses from scratch: JSON and code with another
+parser than the reader's, a turn of tool calls with the same one, in one piece.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -15,13 +15,14 @@ from typing import Protocol
 from toolkit.contracts import Grammar, Json, Report, Violation, Watch
 from toolkit.errors import InputError, SchemaError
 from toolkit.plugins import Table
-from toolkit.schema import parse_json, schema_of
+from toolkit.schema import deadline, parse_json, schema_of
 from toolkit.validate.check import Validator
 from toolkit.validate.json_machine import JsonError
 from toolkit.validate.json_stream import JsonStream
 from toolkit.validate.tools.events import Refused
 from toolkit.validate.tools.offered import ToolSet
 from toolkit.validate.tools.stream import ToolStream, tool_stream
+from toolkit.validate.tools.turn import TURN_SECONDS
 
 READERS = Table(
     "watch kind",
@@ -77,11 +78,11 @@ class ToolsKind:
             raise SchemaError(f"the tools of a watch are no JSON: {error.message}", keyword="tools") from None
         if not isinstance(tools, list) or not tools:
             raise SchemaError("the tools of a watch must be a JSON list of functions", keyword="tools")
+        self._tools = ToolSet(tools)
         self._open = partial(
-            tool_stream, watch.format, ToolSet(tools), choice=watch.choice, parallel=watch.parallel, reasoning=watch.reasoning
+            tool_stream, watch.format, self._tools, choice=watch.choice, parallel=watch.parallel, reasoning=watch.reasoning
         )
         self._open()  # refuses here what it would refuse later
-        self._judges = dict(map(_judge, tools))
 
     def report(self, text: str) -> Report:
         """The turn read anew in one piece, every argument judged once more; its value is content, reasoning and calls."""
@@ -89,10 +90,12 @@ class ToolsKind:
         stream.feed(text.encode("utf-8", "surrogatepass"))  # half a pair is no UTF-8, and said to be none
         result = stream.close()
         violations = list(result.errors)
-        for index, call in enumerate(result.calls):
-            for each in self._judges[call.name].check(json.dumps(dict(call.arguments))).violations:
-                violations.append(replace(each, path=f"/calls/{index}/arguments{each.path}"))
-        calls = [{"name": call.name, "arguments": dict(call.arguments)} for call in result.calls]
+        calls: list[Json] = []
+        with deadline(TURN_SECONDS):
+            for index, call in enumerate(result.calls):
+                calls.append({"name": call.name, "arguments": dict(call.arguments)})
+                for each in self._tools[call.name].violations(dict(call.arguments)):
+                    violations.append(replace(each, path=f"/calls/{index}/arguments{each.path}"))
         return Report({"content": result.content, "reasoning": result.reasoning, "calls": calls}, tuple(violations))
 
     def reader(self) -> Reader:
@@ -106,10 +109,3 @@ class _ToolsReader:
     def feed(self, data: bytes) -> Violation | None:
         refused = (event for event in self._stream.feed(data) if isinstance(event, Refused))
         return next((event.violations[0] for event in refused if event.violations), None)
-
-
-def _judge(tool: Json) -> tuple[str, Validator]:
-    """(name, judge of its arguments) of an offered function, which `tool_stream` has found to be one."""
-    function = tool["function"] if tool.get("type") == "function" else tool
-    schema = {"type": "object", **function.get("parameters", {})}
-    return function["name"], Validator(Grammar("json_schema", json.dumps(schema)))

@@ -2,7 +2,7 @@
 
     Checks   one a request: what its grammar and its watch say       reader() -> Reader, report(...) -> Report
     Watcher  one a sample: new tokens -> a problem or nothing        sound: what it refuses cannot become valid
-    judged   the last word: the whole text, parsed and validated from scratch by another parser than the watcher's
+    judged   the last word: the whole text, parsed and validated from scratch
     is_cut   whether a text is merely not whole
 
 Knows nothing about: models, drafts, what happens to a text with a problem.

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from toolkit.contracts import Json, Violation, require
 from toolkit.errors import SchemaError, UsageError
-from toolkit.schema import checked_schema, subschemas
+from toolkit.schema import OutOfTime, checked_schema, deadline, subschemas
 from toolkit.validate.outline import Outline
 
 if TYPE_CHECKING:
     from toolkit.validate.judge import SchemaJudge
 
 CHECK_SECONDS = 1.0
+MOST_TOOLS = 512  # each costs some milliseconds before the first token; servers take 128
+TOOLS_SECONDS = 5.0  # of CPU time, to check the schemas of all of them
 MOST_VIOLATIONS = 8
 # Keywords that may name further arguments of the same object: beside one of them "forbidden" cannot be said.
 IN_PLACE = frozenset(("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas"))
@@ -57,7 +59,13 @@ class ToolSet(Mapping[str, Offered]):
             self._tools: dict[str, Offered] = tools._tools
             return
         require(isinstance(tools, list | tuple) and len(tools) > 0, "tools", tools, "a non-empty list of tools")
-        named = [_named_parameters(tool) for tool in tools]
+        require(len(tools) <= MOST_TOOLS, "number of tools", len(tools), f"at most {MOST_TOOLS}")
+        try:
+            with deadline(TOOLS_SECONDS):
+                named = [_named_parameters(tool) for tool in tools]
+        except OutOfTime:
+            why = f"the schemas of {len(tools)} tools cannot be checked within {TOOLS_SECONDS} s"
+            raise SchemaError(why, keyword="tools", hint="offer fewer") from None
         names = [name for name, _ in named]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:

@@ -2,16 +2,18 @@
 
 In: texts, reasoning, calls and faults, in the order of the output.   Out: events at once, a `ToolResult` in the end.
 Knows nothing about: how a format writes calls.
-Invariants: see `events`. White space that touches a call or a reasoning block is its frame: it is content only where content
+Invariants: see `events`; calls that there was no time to judge are `undecided`, and so no calls. White space that touches a call or a reasoning block is its frame: it is content only where content
 follows it and content came before it. Errors are bounded in number; a call that is at fault is never among the calls.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from toolkit.contracts import Json, Violation
+from toolkit.schema import deadline
 from toolkit.validate.shown import cut, shown
 from toolkit.validate.tools.events import (
     Arguments,
@@ -29,6 +31,7 @@ from toolkit.validate.tools.source import SPACE, Fault
 from toolkit.validate.utf8 import shown_text
 
 MOST_ERRORS = 64
+TURN_SECONDS = 1.0  # of CPU time, to judge the arguments of all calls of a turn
 
 
 class Prose:
@@ -81,6 +84,7 @@ class Turn:
         self.calls: list[ToolCall] = []
         self.begun = 0  # calls, refused ones included
         self.open: Call | None = None
+        self._seconds = TURN_SECONDS  # left
         self._choice, self._parallel = choice, parallel
 
     def edge(self) -> None:
@@ -110,6 +114,14 @@ class Turn:
                 path, "parallel", f"at most {self._parallel}", str(index + 1), f"more than {self._parallel} calls in one turn"
             )
         return None
+
+    def violations(self, name: str, arguments: Json) -> list[Violation]:
+        """What is wrong with the arguments of a call of an offered tool."""
+        began = time.thread_time()
+        with deadline(self._seconds):
+            found = self.tools[name].violations(arguments)
+        self._seconds -= time.thread_time() - began
+        return found
 
     def blame(self, index: int | None, *violations: Violation) -> None:
         """Record errors; the last of MOST_ERRORS says that there are more."""
@@ -173,7 +185,7 @@ class Call:
         self._turn.open = None
         if self._muted or self._name is None:
             return
-        violations = self._turn.tools[self._name].violations(arguments)
+        violations = self._turn.violations(self._name, arguments)
         if violations:
             path = f"/calls/{self.index}/arguments"
             self._turn.blame(self.index, *(replace(each, path=path + each.path) for each in violations))
