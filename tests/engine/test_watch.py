@@ -131,6 +131,18 @@ def test_a_text_that_was_cut_off_is_cut_off_and_not_wrong(reason: str) -> None:
     assert both.violations[0].keyword == keyword and len(both.violations) == 2
 
 
+@pytest.mark.parametrize("reason", ["length", "cancelled"])
+def test_what_could_have_gone_on_is_cut_off_though_it_would_do_as_it_is(reason: str) -> None:
+    call = '<tool_call>{"name": "f", "arguments": {"c": "x"}}</tool_call>'
+    number, code = Watch(kind="json"), "So:\n```python\nx = comp"
+    for watch, text in ((number, "12"), (CODE, "x = 1\n"), (CODE, code), (HERMES, call), (HERMES, call + "\n<tool_c")):
+        found = report(checks(watch), text, reason)
+        assert len(found.violations) == 1 and "cut off" in found.violations[0].message and found.value is None, text
+        assert report(checks(watch), text, "stop").valid, text
+    for watch, text in ((number, "12 "), (number, '"12"'), (CODE, code + "\n```"), (CODE, code + "\n```\nThis is")):
+        assert report(checks(watch), text, reason).valid, text
+
+
 def test_bytes_that_are_no_utf8_are_no_text_though_their_text_looks_like_one() -> None:
     found = checks(Watch(kind="json"))
     raw = b'["\xc3"]'

@@ -69,6 +69,10 @@ class _FenceReader:
         self._text += self._decoder.decode(data)
         return self._step()
 
+    @property
+    def is_whole(self) -> bool:
+        return self._step == self._behind
+
     def _before(self) -> Violation | None:
         _, fence, rest = self._text.partition(_FENCE)
         self._text = rest if fence else self._text[-2:]

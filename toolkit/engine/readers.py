@@ -40,6 +40,10 @@ class Reader(Protocol):
     def feed(self, data: bytes) -> Violation | None:
         """What makes the text, these bytes added, impossible to be continued to a valid one. Not to be fed after that."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing that could follow would change what the text is: one that was cut off here lacks nothing."""
+
 
 class JsonKind:
     """One JSON value."""
@@ -66,6 +70,10 @@ class _JsonReader:
         except JsonError as error:
             return Violation(error.path, "json", "a value that the schema allows", f"byte {error.offset}", error.why)
         return None
+
+    @property
+    def is_whole(self) -> bool:
+        return self._stream.is_complete  # a number at the root may go on
 
 
 class ToolsKind:
@@ -109,3 +117,7 @@ class _ToolsReader:
     def feed(self, data: bytes) -> Violation | None:
         refused = (event for event in self._stream.feed(data) if isinstance(event, Refused))
         return next((event.violations[0] for event in refused if event.violations), None)
+
+    @property
+    def is_whole(self) -> bool:
+        return False  # another call may follow

@@ -6,8 +6,9 @@
     is_cut   whether a text is merely not whole
 
 Knows nothing about: models, drafts, what happens to a text with a problem.
-Invariants: no text raises anything or hangs; a cut-off text has the violation "max_tokens" (or "cancelled"), and others only
-where what there is of it is already wrong; bytes that are no UTF-8 are a violation although their text shows U+FFFD for them.
+Invariants: no text raises anything or hangs; a cut-off text has the violation "max_tokens" (or "cancelled") unless nothing could have
+been added to it, and others only where what there is of it is already wrong (a grammar's text without a reader, a regex or choice,
+is whole where it matches); bytes that are no UTF-8 are a violation although their text shows U+FFFD for them.
 """
 
 from __future__ import annotations
@@ -78,11 +79,13 @@ class Checks:
             report = check(text)
             value = report.value if place == 0 else value
             violations += report.violations
-        if (violations or broken is not None) and reason in CUT:
-            cut = Violation("", CUT[reason], "a complete text", f"{len(text)} characters", "the text was cut off")
-            text = text[:-1] if broken is not None else text  # the last character is not whole either
-            problem = self._reader().feed(text.encode("utf-8", "surrogatepass")) if self._reader is not None else None
-            return Report(None, (cut,) if problem is None else (cut, problem))
+        if reason in CUT:
+            reader = self._reader() if self._reader is not None else None
+            read = text[:-1] if broken is not None else text  # the last character is not whole either
+            problem = reader.feed(read.encode("utf-8", "surrogatepass")) if reader is not None else None
+            if violations or broken is not None or not (reader is None or reader.is_whole):
+                cut = Violation("", CUT[reason], "a complete text", f"{len(text)} characters", "the text was cut off")
+                return Report(None, (cut,) if problem is None else (cut, problem))
         return Report(None if violations else value, tuple(violations))
 
 
