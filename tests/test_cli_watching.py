@@ -22,6 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "s.json").write_text(json.dumps({"enum": ["a", "b"]}))
     (tmp_path / "tools.json").write_text(json.dumps(TOOLS))
     (tmp_path / "none.json").write_text("{")
+    (tmp_path / "odd.json").write_text(json.dumps([{"name": "go", "parameters": {"type": "nothing"}}]))
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -100,6 +101,9 @@ def test_tools_are_watched_in_a_format_and_an_audit_is_told(capsys: pytest.Captu
         (("--watch-json", "--policy", "plain", "--events"), "no events"),
         (("--policy", "again"), "again"),
         (("--audit", "2"), "2"),
+        (("--audit", "0.5"), "--audit says nothing without a drafter"),
+        (("--audit", "0.5", "--drafter", "none"), "--audit says nothing without a drafter"),
+        (("--watch-tools", "odd.json"), "error: tools odd.json: parameters of tool go"),
         (("--fallback", "http://h:1"), "--engine URL"),
     ],
 )

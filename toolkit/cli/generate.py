@@ -23,7 +23,7 @@ from toolkit.cli.options import (
     sampling_options,
 )
 from toolkit.cli.output import console, emit
-from toolkit.cli.watching import guard_options, overseen, policies_of, watch_of
+from toolkit.cli.watching import guard_options, overseen, policies_of, require_speculation, watch_of
 from toolkit.contracts import BeamResult, Completion, Delta, Done, Engine, Json, Request, Tokenizer
 from toolkit.engine.guard import guarded
 from toolkit.engine.watch import Checks, judged
@@ -64,6 +64,7 @@ def generate(as_json: bool, trace: bool, events: bool, token_events: bool, **opt
     as_json = as_json or as_lines
     tell = (lambda event: emit(_event(event))) if as_lines else _write if not as_json and request.sampling.n == 1 else None
     with opened(options, **more) as engine, named_compile(name):
+        require_speculation(engine, more)
         if policies:
             tell, results = None, [guarded(engine, request, policies)]
         else:

@@ -13,9 +13,11 @@ import click
 
 from toolkit.cli.kinds import TEXT
 from toolkit.cli.validate import tools_in
-from toolkit.contracts import Watch
+from toolkit.contracts import Engine, Request, Watch
 from toolkit.engine.engine import is_url
+from toolkit.engine.watch import Checks
 from toolkit.errors import UsageError
+from toolkit.jobs.named import named_compile, named_schema
 
 _TURN = {"tool_format": "--tool-format", "tool_choice": "--tool-choice", "parallel": "--parallel", "reasoning": "--reasoning"}
 _OPTIONS = (
@@ -56,15 +58,16 @@ def watch_of(options: dict[str, Any]) -> Watch | None:
     if extra is not None:
         raise UsageError(f"{extra} goes with --watch-tools")
     if given["schema"]:
-        from toolkit.jobs.named import named_schema
-
         return Watch(kind="json", schema=named_schema(given["schema"])[1].source)
     if given["code"]:
         return Watch(kind="code", language=given["code"])
     if given["tools"]:
         names = {"tool_format": "format", "tool_choice": "choice"}
         asked = {names.get(name, name): value for name, value in turn.items() if value is not None}
-        return Watch(kind="tools", tools=json.dumps(tools_in(given["tools"])), **{"format": "hermes", **asked})
+        watch = Watch(kind="tools", tools=json.dumps(tools_in(given["tools"])), **{"format": "hermes", **asked})
+        with named_compile(f"tools {given['tools']}"):
+            Checks.of(Request(prompt="", watch=watch))  # refuses here what would be refused once the model is there
+        return watch
     return Watch(kind="json") if given["json"] else None
 
 
@@ -83,8 +86,20 @@ def policies_of(options: dict[str, Any], *, judged: bool, n: int) -> tuple[Any, 
 def overseen(options: dict[str, Any]) -> dict[str, Any]:
     """Options of the engine that say how it is held to its speculation."""
     audit, fallback = options.pop("audit"), options.pop("fallback")
+    plain = options["engine"] == "embedded" and options["drafter"] in (None, "none")
+    if audit and plain:
+        raise UsageError("--audit says nothing without a drafter: there are no speculated texts", hint="--drafter ngram")
     if fallback and not is_url(options["engine"]):
         raise UsageError("--fallback is an option of a server (--engine URL)", hint="leave it out")
     if fallback and not is_url(fallback):
         raise UsageError(f"--fallback {fallback!r} is not the URL of a server")
     return {name: value for name, value in (("audit", audit), ("fallback", fallback)) if value is not None}
+
+
+def require_speculation(engine: Engine, asked: dict[str, Any]) -> None:
+    """UsageError where an engine, which is a server, has no speculation to be held to; `asked` is what `overseen` gave."""
+    if any(asked.values()) and engine.capabilities.drafters == ("none",):
+        raise UsageError(
+            f"{' and '.join(f'--{name}' for name, value in asked.items() if value)}: the server does not speculate, there is nothing to oversee",
+            hint="leave it out",
+        )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine.remote.stub_server import Handler, Stub, listening
+from toolkit.cli.watching import require_speculation
 from toolkit.contracts import Completion, Delta, Done, Failed, Request, Watch
 from toolkit.contracts import SamplingParams as Params
 from toolkit.engine.breaker import Breaker
@@ -96,6 +97,16 @@ def test_a_drawn_text_gets_a_likelihood_test(servers: tuple[Stub, Stub]) -> None
         fast.faults.append(saying(found.token_ids[0] ^ 1, *found.token_ids[1:]))
         wrong, _ = run(engine, sampling=Params(max_tokens=4, temperature=1.0, top_k=1))
         assert wrong.audit is not None and wrong.audit.verdict == "fail" and "cannot be drawn" in wrong.audit.why
+
+
+def test_the_command_line_refuses_to_oversee_a_server_that_does_not_speculate(servers: tuple[Stub, Stub]) -> None:
+    fast, plain = servers
+    with SGLangEngine(plain.url, tokenizer=plain.tokenizer) as engine:
+        with pytest.raises(UsageError, match="--audit and --fallback: the server does not speculate"):
+            require_speculation(engine, {"audit": 0.5, "fallback": fast.url})
+        require_speculation(engine, {"audit": 0.0})
+    with opened(fast) as engine:
+        require_speculation(engine, {"audit": 0.5})
 
 
 def test_nothing_is_audited_where_nothing_speculates_or_no_number_could_show_anything(servers: tuple[Stub, Stub]) -> None:
