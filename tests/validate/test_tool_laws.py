@@ -23,9 +23,11 @@ from tests.validate.tool_texts import (
     short_texts,
 )
 from toolkit.errors import UnsupportedError
+from toolkit.validate.tools.deepseek import CALL
 from toolkit.validate.tools.events import Arguments, Called, Calling, Content, Reasoning, Refused, ToolEvent, ToolResult
 from toolkit.validate.tools.stream import tool_stream
 from toolkit.validate.tools.table import FORMATS, format_named, format_of_template
+from toolkit.validate.utf8 import size
 
 PARTITIONS = 10_000
 
@@ -150,6 +152,33 @@ def test_the_work_is_linear_in_a_stream_of_single_bytes(name: str) -> None:
     for before, after in (("", ""), (long_call[0], long_call[-1]), ("<think>", ""), (" ", " ")):
         small, large = work(1_000, before, after), work(8_000, before, after)
         assert large < 8 * small + 20_000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_work_is_linear_in_the_faults_of_one_piece(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = [0]
+
+    def counted(text: str) -> int:
+        measured[0] += len(text)
+        return size(text)
+
+    def work(times: int, piece: str) -> int:
+        measured[0] = 0
+        stream = tool_stream(name, TOOLS)
+        stream.feed(encoded(piece * times))
+        stream.close()
+        return stream._source.work + measured[0]
+
+    monkeypatch.setattr("toolkit.validate.tools.source.size", counted)
+    format_ = format_named(name)
+    opening = next(iter(format_.opens), "")
+    inside = {"glm45": "f<arg_key>", "qwen3_coder": "<function=", "deepseek": CALL}.get(name, "{")
+    for piece in (
+        "".join(format_.strays) or "<",
+        opening + "x" + format_.resume,
+        opening + inside + "k" * 300 + format_.resume,
+    ):
+        assert work(400, piece) < 5 * work(100, piece), piece
 
 
 @pytest.mark.slow

@@ -59,24 +59,18 @@ class Source:
         self.text, self.at, self.ended = "", 0, False
         self.bad: int | None = None  # offset of the first byte that is no UTF-8
         self.work = 0  # characters looked at, as a test counts them
+        self.offset = 0  # bytes consumed so far, kept as they are: faults are many, and each says where it is
         self._utf8 = Utf8()
-        self._before = 0  # bytes before `text`
         self._kept: list[str] | None = None
 
     def feed(self, data: bytes, *, last: bool = False) -> None:
         """More bytes; with `last` there will be none after them."""
         more = self._utf8.text(data, last=last)
-        self._before += size(self.text[: self.at])
         self.text, self.at, self.ended = self.text[self.at :] + more, 0, last
         bad = first_byte(more) if self.bad is None else None
         if bad is not None:
-            self.bad = self._before + size(self.text[: len(self.text) - len(more) + bad])
+            self.bad = self.offset + size(self.text[: len(self.text) - len(more) + bad])
         self.work += len(self.text)
-
-    @property
-    def offset(self) -> int:
-        """Bytes consumed so far."""
-        return self._before + size(self.text[: self.at])
 
     def keep(self) -> None:
         """Remember what is consumed from here on, for `kept`."""
@@ -97,6 +91,7 @@ class Source:
         if self._kept is not None:
             self._kept.append(piece)
         self.at = end
+        self.offset += size(piece)
         return piece
 
     def peek(self) -> Reading[str]:
@@ -160,8 +155,9 @@ class Source:
         """A short text, consumed with the mark that ended it, and which of `marks` that was."""
         pattern, longest, _ = _marks(marks)
         while True:
-            self.work += len(self.text) - self.at
-            found = pattern.search(self.text, self.at)
+            end = min(len(self.text), self.at + MOST_NAME + longest)  # a mark behind that is of no use
+            self.work += end - self.at
+            found = pattern.search(self.text, self.at, end)
             if found is not None and found.start() - self.at <= MOST_NAME:
                 break
             if len(self.text) - self.at > MOST_NAME + longest:
