@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from toolkit.contracts import Json
 from toolkit.errors import InputError, SchemaError, UsageError
 from toolkit.schema import SEARCH_SECONDS, JsonError, parse_json
-from toolkit.validate.early import EARLY_SECONDS
+from toolkit.validate.early import EARLY_SECONDS, EarlyJudge
+from toolkit.validate.json_machine import Note
 from toolkit.validate.json_stream import JsonEvent, JsonStream
 from toolkit.validate.judge import SchemaJudge
 from toolkit.validate.outline import Outline, type_of
@@ -284,6 +285,42 @@ def test_hostile_scalars_together_have_a_second_on_their_way_and_one_at_the_end(
     assert spent < EARLY_SECONDS + 4 * SEARCH_SECONDS, "the items were judged one by one, each with a clock of its own"
     with pytest.raises(JsonError, match="undecided"):
         stream.close()
+
+
+LISTED = ["", "a", "ab", "abc", "b", "b\U0010ffff", "b\U0010ffff\U0010ffffx", "é", "éa", "b"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(LISTED), min_size=1, max_size=8), st.text(st.sampled_from("abcéx\U0010ffff"), max_size=5))
+def test_a_listed_string_is_refused_at_the_first_character_that_none_of_the_list_has_there(
+    listed: list[str], text: str
+) -> None:
+    left = next((n for n in range(len(text)) if not any(each.startswith(text[: n + 1]) for each in listed)), None)
+    stream, data = JsonStream({"enum": listed}), json.dumps(text, ensure_ascii=False).encode()
+    try:
+        stream.feed(data)
+        assert left is None and text in listed
+    except JsonError as error:
+        assert error.offset == (len(data) - 1 if left is None else 1 + len(text[:left].encode())) and text not in listed
+
+
+def test_a_long_list_is_not_read_through_for_every_string() -> None:
+    listed = [f"value {number:05d}" for number in range(4_000)]
+    outline = Outline.of({"enum": listed})
+    looked = 0
+
+    class Counted(str):
+        __slots__ = ()
+
+        def __getitem__(self, at: Any) -> str:
+            nonlocal looked
+            looked += 1
+            return super().__getitem__(at)
+
+    outline.__dict__["sorted_texts"] = tuple(map(Counted, listed))
+    early, note = EarlyJudge(outline, SchemaJudge(True, 1.0)), Note("begin", (), 0)
+    assert early.violation(note, '"') is None
+    assert early.violation(Note("text", (), 1, listed[1234]), f'"{listed[1234]}') is None and 0 < looked < 1_000
 
 
 def test_a_refused_stream_is_spent_and_bad_schemas_and_text_instead_of_bytes_are_refused() -> None:

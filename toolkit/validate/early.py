@@ -9,6 +9,7 @@ has EARLY_SECONDS of judging on its way, and what cannot be decided in them is l
 from __future__ import annotations
 
 import time
+from bisect import bisect_left, bisect_right
 
 from toolkit.validate.json_machine import Note
 from toolkit.validate.judge import UNDECIDED, SchemaJudge
@@ -29,7 +30,7 @@ class EarlyJudge:
         self.outline = outline
         self._judge = judge
         self._places = [self.outline]  # of the value that is being read and of everything it is in
-        self._texts: list[str] = []  # the listed strings that the one being read can still become
+        self._range = (0, 0)  # where those stand in the place's `sorted_texts` that the string being read can still become
         self._chars = 0
         self._seconds = EARLY_SECONDS  # left
 
@@ -54,7 +55,7 @@ class EarlyJudge:
         place = self._places[depth]
         if not _FIRST.get(first, {"integer", "fraction"}) & place.types:
             return note.at, f"expected {in_words(place.types)}, found what begins with {first!r}"
-        self._texts, self._chars = list(place.texts or ()), 0
+        self._range, self._chars = (0, len(place.sorted_texts)), 0
         return None
 
     def _grow(self, note: Note) -> tuple[int, str] | None:
@@ -65,11 +66,17 @@ class EarlyJudge:
             if place.most_chars is not None and self._chars >= place.most_chars:
                 return note.at + index, f"a string longer than {place.most_chars} characters"
             if place.texts is not None:
-                self._texts = [each for each in self._texts if each[self._chars : self._chars + 1] == char]
-                if not self._texts:
+                start = bisect_left(place.sorted_texts, char, *self._range, key=self._next)
+                end = bisect_right(place.sorted_texts, char, start, self._range[1], key=self._next)
+                self._range = (start, end)
+                if start == end:
                     return note.at + index, "a string that is none of those that are listed"
             self._chars += 1
         return None
+
+    def _next(self, listed: str) -> str:
+        """The character of a listed text that would come next; those in the range begin alike, so it orders them."""
+        return listed[self._chars : self._chars + 1]
 
     def _end(self, note: Note) -> tuple[int, str] | None:
         place, value = self._places[len(note.path)], note.value

@@ -91,6 +91,11 @@ class Outline:
         return tuple(each for each in lists[0] if isinstance(each, str)) if lists else None
 
     @cached_property
+    def sorted_texts(self) -> tuple[str, ...]:
+        """`texts` in the order of their characters: those that begin alike stand together."""
+        return tuple(sorted(self.texts or ()))
+
+    @cached_property
     def most_chars(self) -> int | None:
         """The most characters of a string: the least `maxLength`; of anyOf and oneOf the largest of branches that allow strings."""
         found = [int(part["maxLength"]) for part in self.parts if "maxLength" in part]
