@@ -322,3 +322,16 @@ def test_tools_that_take_too_long_to_check_are_refused_and_not_checked_on(monkey
     tools = [{"name": f"f{number}", "parameters": {"title": f"slow {number}"}} for number in range(400)]
     with pytest.raises(SchemaError, match="400 tools cannot be checked"):
         ToolSet(tools)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "path"),
+    [
+        ("hermes", '<tool_call>{"a/b~c": 1}</tool_call>', "/calls/0/a~1b~0c"),
+        ("glm45", "<tool_call>f<arg_key>a/b</arg_key><arg_value>1</arg_value><arg_key>a/b</arg_key><arg_value>2</arg_value></tool_call>", "/calls/0/arguments/a~1b"),
+    ],
+)  # fmt: skip
+def test_the_place_of_a_fault_is_a_json_pointer_whatever_the_name_is(name: str, text: str, path: str) -> None:
+    stream = tool_stream(name, [{"name": "f"}])
+    stream.feed(text.encode())
+    assert stream.close().errors[0].path == path

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from toolkit.contracts import Json
+from toolkit.schema import escape_pointer
 from toolkit.validate.json_machine import JsonMachine, Note
 from toolkit.validate.tools.source import Fault, Reading, Source
 from toolkit.validate.tools.turn import Call, Turn
@@ -83,7 +84,10 @@ class _CallObject:
         if role is None or (role != "ignored" and role in self._roles):
             allowed = ", ".join(self._members)
             raise Fault(
-                "format", f"the members {allowed}", f"member {key[:40]!r} is not allowed here in a call", f"/{key[:40]}"
+                "format",
+                f"the members {allowed}",
+                f"member {key[:40]!r} is not allowed here in a call",
+                f"/{escape_pointer(key[:40])}",
             )
         self._roles.add(role)
 

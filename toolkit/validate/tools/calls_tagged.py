@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from toolkit.contracts import Json
 from toolkit.errors import InputError, UnsupportedError
-from toolkit.schema import parse_json, subschemas
+from toolkit.schema import escape_pointer, parse_json, subschemas
 from toolkit.validate.outline import Outline, in_words, type_of
 from toolkit.validate.shown import cut
 from toolkit.validate.tools.format import checked_name, compact, literal, schema_rule
@@ -42,7 +42,7 @@ class TaggedArguments:
     def begin(self, key: str) -> None:
         """The value of `key` comes next. Raises Fault for a second one."""
         if key in self.value:
-            raise Fault("format", "every argument once", f"argument {key!r} comes twice", f"/arguments/{key}")
+            raise Fault("format", "every argument once", f"argument {key!r} comes twice", _place(key))
         self._key, self._place, self._parts = key, self._outline.child(key), []
         self._call.add(("," if self.value else "") + json.dumps(key, ensure_ascii=False) + ":")
         if self._is_text:
@@ -61,7 +61,7 @@ class TaggedArguments:
     def end(self) -> None:
         """It has ended. Raises Fault where the text is no UTF-8 or means nothing that the schema allows."""
         if self._is_bad:
-            raise Fault("utf8", "UTF-8", "an argument holds a byte that is no UTF-8", f"/arguments/{self._key}")
+            raise Fault("utf8", "UTF-8", "an argument holds a byte that is no UTF-8", _place(self._key))
         text = "".join(self._parts)
         self.value[self._key] = text if self._is_text else self._meaning(text)
         self._call.add('"' if self._is_text else compact(self.value[self._key]))
@@ -88,7 +88,11 @@ class TaggedArguments:
         if "string" in types:
             return text
         expected = in_words(types)
-        raise Fault("type", expected, cut(f"argument {self._key!r} must be {expected}: {why}"), f"/arguments/{self._key}")
+        raise Fault("type", expected, cut(f"argument {self._key!r} must be {expected}: {why}"), _place(self._key))
+
+
+def _place(key: str) -> str:
+    return f"/arguments/{escape_pointer(key)}"
 
 
 def tagged_text(key: str, value: Json, closing: str) -> str:
