@@ -47,6 +47,13 @@ def test_a_guard_that_does_not_look_is_found_out(monkeypatch: pytest.MonkeyPatch
     assert result["verdict"] == "HOLD" and result["total"]["delivered_invalid"] > 20
 
 
+def test_a_text_that_nobody_has_judged_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Inquest, "opens", lambda *_: False)
+    monkeypatch.setattr(Checks, "of", classmethod(lambda cls, request: None))
+    row = drill("token_duplicated", range(1, 21, 2), 0.0)  # watched only: no mask stops the fault
+    assert row["reported"] == 0 and row["delivered_invalid"] > 0
+
+
 @pytest.mark.parametrize("name", list(FAULTS))
 def test_a_fault_says_what_it_is_and_why(name: str) -> None:
     from importlib import import_module

@@ -113,7 +113,7 @@ def _outcome(engine: EmbeddedEngine, event: Event) -> Iterator[str]:
     if result.text == truth:
         if caught:
             yield "repaired"
-    elif not result.valid:
+    elif result.valid is False:  # None: nobody has looked, and nothing is reported
         yield "reported"
     elif problem(result.text, raw_bytes(result.token_ids, engine.tokenizer)) is not None:
         yield "delivered_invalid"
