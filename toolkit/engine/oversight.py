@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from toolkit.engine.audit import chosen
 from toolkit.engine.breaker import Breaker
 
+SILENT = "what was streamed is not this text: speculation was found to be wrong too late, and nothing more was streamed"
+
 
 @dataclass(slots=True)
 class Oversight:

@@ -23,13 +23,12 @@ from toolkit.engine.audit import ALARM
 from toolkit.engine.job import Job
 from toolkit.engine.loops.plain import Sample
 from toolkit.engine.loops.recheck import Recheck
-from toolkit.engine.oversight import Oversight
+from toolkit.engine.oversight import SILENT, Oversight
 from toolkit.engine.watch import Watcher, is_cut, raw_bytes
 
 log = logging.getLogger(__name__)
 _NOT_WHOLE = ("json", "regex", "choices", "truncated")  # what a judge says of a part of a text that its grammar allows
 Found = Literal["parser", "validator", "audit", "grammar", "engine"]
-SILENT = "what was streamed is not this text: speculation was found to be wrong too late, and nothing more was streamed"
 
 
 @dataclass(frozen=True, slots=True)

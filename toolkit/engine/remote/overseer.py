@@ -24,7 +24,7 @@ from toolkit.engine.audit import read_logprobs
 from toolkit.engine.breaker import Breaker
 from toolkit.engine.job import Job
 from toolkit.engine.metrics import Metrics
-from toolkit.engine.oversight import Oversight
+from toolkit.engine.oversight import SILENT, Oversight
 from toolkit.engine.remote.opened import Opened
 from toolkit.engine.watch import AUDIT, is_cut
 from toolkit.errors import EngineError, ToolkitError, UsageError
@@ -32,7 +32,6 @@ from toolkit.results import only_result
 
 log = logging.getLogger(__name__)
 LISTED = 64  # likeliest tokens that an audit of a drawn text asks for at every place
-SILENT = "what was streamed is not this text: speculation was found to be wrong too late, and nothing more was streamed"
 ELSEWHERE = "written by the fallback, without speculation"
 Ask = Callable[[int], tuple[TokenLogprob, ...]]  # how many of the likeliest tokens -> log-probabilities of a text's tokens
 
