@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolkit.contracts import Json, Violation, require
 from toolkit.errors import SchemaError, UsageError
-from toolkit.schema import OutOfTime, checked_schema, deadline, subschemas
+from toolkit.schema import OutOfTime, checked_schema, deadline, seconds_left, subschemas
 from toolkit.validate.outline import Outline
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class ToolSet(Mapping[str, Offered]):
             with deadline(TOOLS_SECONDS):
                 named = [_named_parameters(tool) for tool in tools]
         except OutOfTime:
+            seconds_left()  # an outer deadline is for whoever set it
             why = f"the schemas of {len(tools)} tools cannot be checked within {TOOLS_SECONDS} s"
             raise SchemaError(why, keyword="tools", hint="offer fewer") from None
         names = [name for name, _ in named]
