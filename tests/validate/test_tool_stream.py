@@ -335,3 +335,18 @@ def test_the_place_of_a_fault_is_a_json_pointer_whatever_the_name_is(name: str, 
     stream = tool_stream(name, [{"name": "f"}])
     stream.feed(text.encode())
     assert stream.close().errors[0].path == path
+
+
+def test_a_model_may_open_the_reasoning_block_that_its_template_has_opened() -> None:
+    for text in ("<think>so</think>Hi", "\n<think>\nso</think>\nHi", "so</think>Hi"):
+        data = text.encode()
+        for at in range(len(data) + 1):
+            found = read("hermes", [data[:at], data[at:]], reasoning="open")[1]
+            assert (found.reasoning, found.content, found.errors) == ("so", "Hi", ()), (text, at)
+    assert result_of("<thin</think>Hi", reasoning="open").reasoning == "<thin"
+
+
+def test_a_call_as_servers_wrote_them_before_there_were_tools_is_not_lost() -> None:
+    old = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
+    assert keywords(result_of(json.dumps(old), "openai")) == ["type"]
+    assert result_of(json.dumps({**old, "content": "Hi", "function_call": None}), "openai").valid

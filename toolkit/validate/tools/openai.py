@@ -1,6 +1,7 @@
 """OpenAI: an assistant's message object, as a server of the Chat Completions API answers with it.
 
-`content`, `reasoning_content` (or `reasoning`) and `tool_calls` are read; other members are the server's business.
+`content`, `reasoning_content` (or `reasoning`) and `tool_calls` are read; other members are the server's business, but for a call in
+`function_call`, as servers answered before there were tools: it is refused, for it would be lost.
 The arguments of a call are a JSON text inside a string; one that is no strict JSON object spoils its call, not the message.
 """
 
@@ -59,6 +60,8 @@ class _Message:
             self._root(note, first)
         elif path[0] in _PROSE and len(path) == 1:
             self._prose(str(path[0]), note, first)
+        elif path[0] == "function_call" and len(path) == 1:
+            _check(first, "n", "null: calls are read from tool_calls", "function_call")
         elif path[0] == "tool_calls" and len(path) == 1:
             _check(first, "[n", "a list or null", "tool_calls")
         elif path[0] == "tool_calls" and len(path) == 2:

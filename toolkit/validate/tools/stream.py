@@ -97,10 +97,14 @@ _OVER = object()
 def _turn(format_: ToolFormat, source: Source, turn: Turn, reasoning: ReasoningTags) -> Reading[None]:
     """Read a turn to its end."""
     think = {} if reasoning == "off" else format_.think
-    closing = next(iter(format_.think.values())) if reasoning == "open" else ""
+    opening, closing = next(iter(format_.think.items())) if reasoning == "open" else ("", "")
     if format_.whole:
         yield from _calls(format_, source, turn, "")
         return
+    if opening:
+        turn.edge()
+        yield from source.blank(turn.reasoning.add)
+        yield from source.accept(opening)  # some models write it although the template has
     while True:
         mark = yield from _prose(format_, source, turn, think, closing)
         if mark is None:
