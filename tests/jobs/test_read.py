@@ -36,6 +36,15 @@ def test_jsonl_gives_texts_ids_and_lines_and_skips_blank_ones(tmp_path: Path) ->
     assert texts(found) == ["a", "bé", "c"]
 
 
+@pytest.mark.parametrize("rest", ['"text": " "', '"text": 5', '"other": "x"'])
+def test_a_record_without_text_is_reported_under_its_own_id(tmp_path: Path, rest: str) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text(f'{{"id": "a3", {rest}}}\n{{"id": "a3", "text": "again"}}\n', encoding="utf-8")
+    bad, again = records(path)
+    assert isinstance(bad, BadRecord) and (bad.id, bad.where) == ("a3", "in.jsonl:1")
+    assert isinstance(again, BadRecord) and again.id == "line-2" and "already used" in again.reason
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

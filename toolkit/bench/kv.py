@@ -46,6 +46,7 @@ def compare(decoder: Decoder, tokenizer: Tokenizer, text: str, console: Console 
     if console is not None:
         console.print(_table(found))
         console.print(f"bytes a token: {full:.0f} as {decoder.dtype}, {packed:.0f} in q4, {full / packed:.2f} times less")
+        console.print(f"{result['verdict']}: at most {100 * (MOST - 1):.0f} % of perplexity is a PASS")
     return result
 
 

@@ -59,6 +59,8 @@ def gate(
         return _teeth(as_json, candidate, seeds, not full)
     if candidate is None:
         raise UsageError("--candidate is missing", hint="--candidate embedded:mtp, or a server's URL")
+    if html is not None and not html.parent.is_dir():
+        raise UsageError(f"--html {html}: there is no folder {html.parent}", hint="make it, or name another file")
     from toolkit.gate.open import open_named
     from toolkit.gate.passes import keep
     from toolkit.gate.run import Tier, run_gate
@@ -99,12 +101,17 @@ def _write(html: Path, report: Any) -> None:
 
 
 def _show(out: Any, report: Any) -> None:
+    from toolkit.gate.identity import UNDER_TEST
+
     counts: dict[str, int] = {}
     for row in report.canaries:
         counts[row["result"]] = counts.get(row["result"], 0) + 1
     out.print(
         f"{report.verdict}  canaries: {', '.join(f'{count} {name}' for name, count in counts.items()) or 'none'}", markup=False
     )
+    one, other = report.identity.get("baseline", {}), report.identity.get("candidate", {})
+    differing = [f"{name} {one.get(name)} -> {other.get(name)}" for name in UNDER_TEST if one.get(name) != other.get(name)]
+    out.print(f"  under test: {', '.join(differing) or 'nothing, both engines are the same'}", markup=False)
     for why in report.reasons:
         out.print(f"  - {why}", markup=False)
     for why in report.not_checkable:

@@ -24,7 +24,7 @@ from toolkit.cli.options import (
 )
 from toolkit.cli.output import console, emit
 from toolkit.cli.watching import guard_options, overseen, policies_of, require_speculation, watch_of
-from toolkit.contracts import BeamResult, Completion, Delta, Done, Engine, Json, Request, Tokenizer
+from toolkit.contracts import BeamResult, Completion, Delta, Done, Engine, Json, Request, Tokenizer, Violation
 from toolkit.engine.guard import guarded
 from toolkit.engine.watch import Checks, judged
 from toolkit.errors import UsageError
@@ -138,6 +138,11 @@ def _show_books(results: Sequence[Completion], counts: dict[str, Json]) -> None:
     console().print(table, markup=False)
 
 
+def _why(violations: Sequence[Violation]) -> str:
+    """Every reason: that a text was cut off says little where it was wrong from its first byte."""
+    return "; ".join(each.message for each in violations)
+
+
 def _end(index: int, result: Completion) -> None:
     ended = "" if result.matched_stop is None else f" at {result.matched_stop!r}"
     text = f"sample {index}: {result.usage.output_tokens} tokens, ended by {result.finish_reason}{ended}"
@@ -146,10 +151,10 @@ def _end(index: int, result: Completion) -> None:
     if result.usage.rested:
         text += f"; nothing was drafted in {result.usage.rested} of {result.usage.steps} passes, where it does not pay"
     if result.valid is False:
-        text += f"; NOT VALID: {result.violations[0].message}"
+        text += f"; NOT VALID: {_why(result.violations)}"
     click.echo(text, err=True)
     for tried in result.attempts:
-        verdict = tried.error or ("valid" if tried.valid else f"not valid: {tried.violations[0].message}")
+        verdict = tried.error or ("valid" if tried.valid else f"not valid: {_why(tried.violations)}")
         click.echo(f"attempt {tried.policy or 'as asked'}: {verdict}", err=True)
     for each in result.incidents:
         click.echo(f"incident: {each.kind}, found by {each.found_by} at token {each.position}: {each.why}", err=True)

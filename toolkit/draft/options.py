@@ -55,7 +55,7 @@ class Options:
     def end(self) -> None:
         """UsageError for an option that the drafter does not have."""
         if self._left:
-            known = ", ".join(self._known) or "none"
+            known = ", ".join((*self._known, "tokens", "nodes"))  # the last two bound every drafter's draft (engine/plan.py)
             raise UsageError(f"drafter {self.drafter!r} has no option {', '.join(map(repr, self._left))}: it has {known}")
 
     def _take(self, name: str, default: Any) -> Any:

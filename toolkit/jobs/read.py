@@ -80,20 +80,22 @@ def open_source(place: object, spec: JobSpec) -> Source:
     return Source(origin_of(place, spec), spec)
 
 
-def _record(index: int, unit: Unit, spec: JobSpec, seen: Seen) -> Record:
+def _record(index: int, unit: Unit, spec: JobSpec, seen: Seen) -> Record | BadRecord:
     row = unit.parse()
     record_id = _id_of(row, unit, spec.id_field)
     before = seen.before(record_id, unit.where)
     if before is not None:
         raise InputError(f"id {record_id!r} was already used at {before}")
-    if spec.text_field not in row:
-        raise InputError(f"text field {spec.text_field!r} is missing: the record has {_names(row)}")
-    text = row[spec.text_field]
-    if not isinstance(text, str) or not text.strip():
-        raise InputError(
-            f"text field {spec.text_field!r} is {'empty' if isinstance(text, str) else type(text).__name__}, not text"
-        )
+    text = row.get(spec.text_field)
+    if not isinstance(text, str) or not text.strip():  # a dead letter keeps the record's own id
+        return BadRecord(index, record_id, unit.where, _text_fault(row, spec.text_field), unit.raw, unit.size)
     return Record(index, record_id, unit.where, text, row, max(unit.size, len(text)))
+
+
+def _text_fault(row: Row, field: str) -> str:
+    if field not in row:
+        return f"text field {field!r} is missing: the record has {_names(row)}"
+    return f"text field {field!r} is {'empty' if isinstance(row[field], str) else type(row[field]).__name__}, not text"
 
 
 def _id_of(row: Row, unit: Unit, field: str | None) -> str:
