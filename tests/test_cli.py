@@ -132,6 +132,8 @@ def test_every_error_class_has_an_exit_code_of_the_table() -> None:
         ("generate", "hello", "--kv-blocks", "99999999999"),
         ("generate", "hello", "--model", "tiny", "--seed", "-1"),
         ("bench", "peers", "--model", "tiny"),
+        ("schema", "lint", "latin-1.txt"),
+        ("schema", "show", "latin-1.txt"),
         ("bench", "quality", "--data", "latin-1.txt", "--model", "tiny"),
         ("bench", "quality", "--data", "no-such-file"),
         ("validate", "schemas", "--schema", "thing"),

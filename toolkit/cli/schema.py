@@ -81,12 +81,12 @@ def lint(source: str, alpha: float, as_json: bool) -> int:
     """Look through SCHEMA (a path, or a name of schemas/). Exit code 1 where there is an error or a warning."""
     from rich.markup import escape
 
-    from toolkit.jobs.named import named_compile, schema_name
+    from toolkit.jobs.named import named_compile, named_document, schema_name
     from toolkit.jobs.schema_lint import lint as lint_schema
-    from toolkit.schema import load_schema
 
+    document = named_document(source)
     with named_compile(schema_name(source)):
-        found = lint_schema(load_schema(source), alpha=alpha)
+        found = lint_schema(document, alpha=alpha)
     out = console(stderr=as_json)
     for each in found:
         place = escape(shown(each.path or "the root", 200))
@@ -106,12 +106,11 @@ def show(source: str, as_json: bool) -> int:
     """One row for every place in the values that SCHEMA (a path, or a name of schemas/) describes; the last column says what no mask
     enforces, so that only the validator does.
     """
-    from toolkit.jobs.named import named_compile, schema_name
+    from toolkit.jobs.named import named_compile, named_document, schema_name
     from toolkit.jobs.schema_lint import partial_of
     from toolkit.jobs.schema_show import rows
-    from toolkit.schema import load_schema
 
-    document = load_schema(source)
+    document = named_document(source)
     with named_compile(schema_name(source)):
         partial = [each.partition(" at ") for each in partial_of(document)]
     late: dict[str, list[str]] = {}

@@ -24,11 +24,17 @@ def schema_name(source: str | Json) -> str:
 
 def named_schema(source: str | Json, root: Path | None = None) -> tuple[Json, Grammar]:
     """Read, check and convert; `root` is where names are looked up (None: the current folder)."""
+    schema = named_document(source, root) if isinstance(source, str) else source
+    with named_compile(schema_name(source)):
+        return schema, grammar_of(schema)
+
+
+def named_document(source: str, root: Path | None = None) -> Json:
+    """Read alone. SchemaError with the file's name where it is no JSON or cannot be read."""
     name = schema_name(source)
     try:
         with named_compile(name):
-            schema = load_schema(source, root) if isinstance(source, str) else source
-            return schema, grammar_of(schema)
+            return load_schema(source, root)
     except InputError as error:
         raise SchemaError(f"{name}: {error.message}", hint=error.hint) from None
     except OSError as error:
