@@ -29,7 +29,9 @@ TOKENIZER = ByteTokenizer()
 
 @pytest.fixture(autouse=True)
 def short_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And half of the prompts from the grammar: turns that a random model draws are refused nearly always."""
     monkeypatch.setattr("toolkit.train.lanes.REPLY", 20)
+    monkeypatch.setattr("toolkit.train.prompts.DRAWN", 0.5)
 
 
 def lines(decoder: Decoder | NativeDecoder, tasks: Iterator[Task], width: int) -> dict[int, Line]:
