@@ -8,6 +8,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel, field_validator
 
 from toolkit.contracts import Completion, Grammar, Report, Request, Watch
 from toolkit.engine.watch import Checks, judged
@@ -184,37 +185,26 @@ def test_a_watch_and_a_grammar_are_both_asked() -> None:
     assert {each.keyword for each in report(found, "{}").violations} == {"required", "regex"}
 
 
+class Small(BaseModel):
+    """Its validator refuses what its schema allows."""
+
+    a: int
+
+    @field_validator("a")
+    @classmethod
+    def small(cls, value: int) -> int:
+        if value > 3:
+            raise ValueError("too large")
+        return value
+
+
 def test_a_python_type_behind_a_grammar_is_never_taken_for_another() -> None:
-    from pydantic import BaseModel, field_validator
-
-    class Small(BaseModel):
-        a: int
-
-        @field_validator("a")
-        @classmethod
-        def small(cls, value: int) -> int:
-            if value > 3:
-                raise ValueError("too large")
-            return value
-
     schema = json.dumps(Small.model_json_schema())
     assert report(checks(grammar=Grammar("json_schema", schema)), '{"a":9}').valid
     assert not report(checks(grammar=Grammar("json_schema", schema, Small)), '{"a":9}').valid
 
 
 def test_a_python_type_behind_a_watch_is_asked_and_never_taken_for_another() -> None:
-    from pydantic import BaseModel, field_validator
-
-    class Small(BaseModel):
-        a: int
-
-        @field_validator("a")
-        @classmethod
-        def small(cls, value: int) -> int:
-            if value > 3:
-                raise ValueError("too large")
-            return value
-
     schema = json.dumps(Small.model_json_schema())
     assert report(checks(Watch(kind="json", schema=schema)), '{"a":9}').valid
     assert not report(checks(Watch(kind="json", schema=schema, python_type=Small)), '{"a":9}').valid
