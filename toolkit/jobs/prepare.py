@@ -20,6 +20,7 @@ from toolkit.jobs.named import named_compile, named_schema, schema_name
 from toolkit.jobs.parquet_out import check_parquet
 from toolkit.jobs.places import check_free, lines_path
 from toolkit.jobs.read import Source, open_source
+from toolkit.jobs.schema_places import check_spec
 from toolkit.jobs.spec import JobSpec
 from toolkit.results import beam_result, json_text
 from toolkit.validate.check import Validator
@@ -38,13 +39,15 @@ class Job:
 
 
 def prepare(place: object, spec: JobSpec, *, root: Path | None = None) -> Job:
-    """Check everything that needs no engine: the input, the schema, the few-shot examples against it.
+    """Check everything that needs no engine: the input, the schema, the places that the spec names in it, the few-shot examples.
 
     place: a path, `-` for stdin, a DataFrame, an Arrow table, a dataset, or mappings (see jobs.sources). `root` is where named
     schemas are looked up. Raises UsageError (SchemaError for the schema), MissingExtraError.
     """
     source = open_source(place, spec)
     schema, grammar = (None, None) if spec.schema_ is None else named_schema(spec.schema_, root)
+    if schema is not None:
+        check_spec(spec, schema)
     for number, example in enumerate(spec.examples, start=1):
         own = grammar if example.schema_ is None else grammar_of(example.schema_)
         report = Validator(own).check(json_text(example.value)) if own else None
