@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.engine.remote.stub_server import Stub, listening
+from tests.engine.remote.stub_server import Handler, Stub, listening
 from toolkit.engine.remote.engine import SGLangEngine
 from toolkit.gate import canary_runs, ends, greedy, sampled
+from toolkit.gate.arm import Arm
 from toolkit.gate.canaries import load
+from toolkit.gate.identity import identity
+from toolkit.gate.report import Findings
 from toolkit.gate.run import run_gate
 from toolkit.model.tiny import tiny_model
 
@@ -33,7 +36,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def engine(**options: Any) -> Iterator[SGLangEngine]:
-    # on a CPU the server refuses to draw under speculation, so that there is no sampled part
+    # this one does not draw under speculation, which the engine finds out: there is no sampled part
     stub = Stub(**{"info": {"speculative_algorithm": "NGRAM"}, **options})
     with listening(stub), SGLangEngine(stub.url, tokenizer=stub.tokenizer, timeout_s=20, patience_s=2) as opened:
         yield opened
@@ -52,6 +55,8 @@ def test_speculation_that_a_server_claims_and_does_not_count_is_not_proven() -> 
         "seeds": "not checkable",
     }
     assert any("sampled" in why and "temperature > 0" in why for why in report.not_checkable)
+    assert len(set(report.not_checkable)) == len(report.not_checkable)
+    assert "127.0.0.1" not in str(report.to_json()) and any("server (candidate)" in why for why in report.not_checkable)
 
 
 def test_two_servers_of_one_model_cut_their_streams_as_they_like_and_pass() -> None:
@@ -65,3 +70,23 @@ def test_another_model_is_not_compared() -> None:
     with engine(info={}) as plain, engine(info={}, decoder=tiny_model(seed=5)) as other:
         report = run_gate(plain, other)
     assert report.verdict == "INCONCLUSIVE" and any("differ in their weights" in why for why in report.reasons)
+
+
+def deaf(_: Handler, body: Any) -> bool:
+    """Stop ids are not heard."""
+    body["sampling_params"]["stop_token_ids"] = []
+    return False
+
+
+@pytest.mark.parametrize("faults", [[], [deaf] * 99])
+def test_ends_are_tried_on_servers_too_and_one_that_goes_on_is_held(faults: list[Any]) -> None:
+    findings = Findings()
+    with engine(info={}) as plain, engine(faults=faults) as other:
+        found = ends.check_ends(Arm("baseline", plain), Arm("candidate", other), findings, tier="quick", seed=0)
+    assert found["ends"] > 0 and findings.not_checkable == []
+    assert bool(found["wrong"]) == bool(findings.holds) == bool(faults)
+
+
+def test_a_draft_model_is_told_by_its_name_and_not_by_where_it_lies() -> None:
+    with engine(info={"speculative_algorithm": "EAGLE", "speculative_draft_model_path": "/home/me/heads/one"}) as other:
+        assert identity(other)["speculation"]["speculative_draft_model_path"] == "one"

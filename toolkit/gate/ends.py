@@ -6,7 +6,8 @@
 A fixed canary cannot do this: which token is drafted depends on the model and its drafter, and an end in a burst goes wrong only
 where it was drafted.
 In: both arms.   Out: JSON: texts, ends tried. Findings: a text that goes on, or ends otherwise, is a hold.
-Knows nothing about: drafters. Without a trace (a server) tokens at fixed places are taken; some of them will have been drafted.
+Knows nothing about: drafters. Without a trace (a server) tokens at fixed places are taken; some of them will have been drafted. A SGLang
+server takes no stop id of a text that is to go on past its end, so that such a text may end by itself.
 Source: sglang#31599 (output_ids [10, 11, STOP, 20, 21]), koboldcpp#1276.
 """
 
@@ -30,14 +31,18 @@ _SHARES = (0.4, 0.7)  # of a text: places whose tokens are taken where nothing i
 def check_ends(baseline: Arm, candidate: Arm, findings: Findings, *, tier: str, seed: int) -> dict[str, Any]:
     """Try up to two ends a text."""
     count, tokens = (4, 32) if tier == "quick" else (12, 64)
-    free = replace(settings(baseline.engine, tokens)[0].sampling, logprobs=None)
     prompts = texts(count, random.Random(f"ends/{seed}"))
     traced = candidate.engine.capabilities.engine == "embedded"
+    free = replace(settings(baseline.engine, tokens)[0].sampling, logprobs=None, ignore_eos=traced)
     requests = [Request(prompt=[{"role": "user", "content": text}], sampling=free, trace=traced) for text in prompts]
     whole = candidate.ask(PART, requests, together=1)
     wanted = [_ending(each.request, end) for each in whole if each.error is None for end in list(_drafted(each.first))[:2]]
     expected, found = (arm.ask(PART, wanted, together=1) for arm in (baseline, candidate))
-    wrong = [why for one, two in zip(expected, found, strict=True) if (why := _why(one, two))]
+    pairs = list(zip(expected, found, strict=True))
+    wrong = [why for one, two in pairs if (why := _why(one, two))]
+    refused = [each.error for pair in pairs for each in pair if each.is_refused]
+    if refused:
+        findings.not_checkable.append(f"{PART}: {refused[0]}")
     for each in whole:
         if each.error is not None and not each.is_refused:
             findings.holds.append(f"{PART}: the candidate failed: {each.error}")
@@ -45,7 +50,8 @@ def check_ends(baseline: Arm, candidate: Arm, findings: Findings, *, tier: str, 
         findings.holds.append(f"{PART}: {len(wrong)} of {len(wanted)} texts are not the baseline's, the first: {wrong[0]}")
     if not wanted:
         findings.not_checkable.append(f"{PART}: no text has a token that could be made its end")
-    return {"texts": len(whole), "ends": len(wanted), "wrong": len(wrong)}
+    tried = sum(one.error is None and not two.is_refused for one, two in pairs)
+    return {"texts": len(whole), "ends": tried, "wrong": len(wrong)}
 
 
 def _drafted(result: Completion) -> Iterator[int]:

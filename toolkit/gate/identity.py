@@ -3,7 +3,8 @@
 In: an open engine.   Out: a flat dict of plain values, "" where the engine does not tell; its hash.
 `speculation` holds what the engine says about its own: whether that is in effect is shown by counters that move (books.py).
 Knows nothing about: outputs.
-Invariants: a pair is comparable where it differs in UNDER_TEST alone. What one side does not tell is no difference, and is said.
+Invariants: a pair is comparable where it differs in UNDER_TEST alone, and tested only where it does. What one side does not tell is no
+difference, and is said. The hash of a pair covers the code that runs here: a PASS is of these very sources.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from toolkit.contracts import Engine
@@ -64,9 +66,16 @@ def _server(engine: Any) -> dict[str, Any]:
     except ToolkitError:
         return found  # a router tells nothing of its servers
     found |= {ours: told[theirs] for theirs, ours in _SERVER.items() if told.get(theirs) not in (None, "")}
-    found["speculation"] = {name: value for name, value in sorted(told.items()) if name.startswith("speculative_") and value}
+    found["speculation"] = {
+        name: _named(value) for name, value in sorted(told.items()) if name.startswith("speculative_") and value
+    }
     found["graphs"] = ", ".join(f"{name}={told[name]}" for name in _GRAPHS if name in told)
     return found
+
+
+def _named(value: Any) -> Any:
+    """A folder by its last name: a report is there to be shown, and where a draft model lies is not what it is."""
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def differences(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[str]:

@@ -125,6 +125,11 @@ class OpenAiEngine:
         )  # fmt: skip
 
     @property
+    def urls(self) -> tuple[str, ...]:
+        """Its address."""
+        return (self._root.url,)
+
+    @property
     def _context(self) -> int:
         told = self._model.get("max_model_len")
         return told if isinstance(told, int) and told > 0 else 4096

@@ -6,7 +6,7 @@
 
 In: findings of the parts.   Out: a frozen record, JSON.
 Knows nothing about: engines, how anything was checked.
-Invariants: what could not be checked is listed in `not_checkable`, it is never part of a PASS.
+Invariants: what could not be checked is listed in `not_checkable`, it is never part of a PASS. No address of a server stands in it.
 """
 
 from __future__ import annotations
@@ -44,6 +44,19 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """The record as a plain JSON object, the verdict first."""
         return asdict(self)
+
+
+def discreet(told: Any, names: Mapping[str, str]) -> Any:
+    """JSON in which every address in `names` is replaced by whose it is, in errors that quote it: a report is there to be shown."""
+    if isinstance(told, Mapping):
+        return {key: discreet(value, names) for key, value in told.items()}
+    if isinstance(told, list | tuple):
+        return type(told)(discreet(value, names) for value in told)
+    if not isinstance(told, str):
+        return told
+    for address in sorted(names, key=len, reverse=True):  # one may be the beginning of another
+        told = told.replace(address, names[address])
+    return told
 
 
 @dataclass(slots=True)

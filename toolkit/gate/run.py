@@ -22,7 +22,7 @@ from toolkit.gate.ends import check_ends
 from toolkit.gate.greedy import compare_greedy
 from toolkit.gate.identity import differences, identity, key, probed, untold
 from toolkit.gate.latency import latency
-from toolkit.gate.report import Findings, Report
+from toolkit.gate.report import Findings, Report, discreet
 from toolkit.gate.sampled import compare_sampled
 
 DRAFT = {"tokens": 4, "nodes": 6}  # of engines that leave it to measurement
@@ -60,10 +60,10 @@ def run_gate(
         findings.blocks.append(str(error))
     if findings.verdict != "PASS":
         parts.pop("latency", None)  # no speed without a PASS
-    return Report(
-        verdict=findings.verdict, reasons=findings.reasons, tier=tier, seed=seed, not_checkable=tuple(findings.not_checkable),
-        seconds=time.perf_counter() - began, **parts,
-    )  # fmt: skip
+    told = {"reasons": findings.reasons, "not_checkable": tuple(dict.fromkeys(findings.not_checkable)), **parts}
+    pair = (("baseline", baseline), ("candidate", candidate))
+    names = {url: f"({name})" for name, engine in pair for url in getattr(engine, "urls", ())}
+    return Report(verdict=findings.verdict, tier=tier, seed=seed, seconds=time.perf_counter() - began, **discreet(told, names))
 
 
 def _parts(

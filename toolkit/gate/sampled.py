@@ -5,7 +5,7 @@
     control       the baseline at another temperature, without filters: a test that does not refuse it proves nothing
 
 In: both arms, how much.   Out: JSON. Findings: a difference is a hold, a control that is not refused a doubt.
-Knows nothing about: drafters, but for which of them draw nothing.
+Knows nothing about: drafters, but for whether they draw.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from toolkit.gate.frequencies import ALARM, Comparison, Heap, Text, compare
 from toolkit.gate.greedy import lifted
 from toolkit.gate.report import Findings
 
-DRAWLESS = ("ngram",)  # drafters whose every guess is certain
 WARMER = 2.5  # times the temperature of a control
 TOGETHER = 4  # samples of one request: few, so that speculation pays
 _LETTERS = "abcdefgh"
@@ -78,13 +77,13 @@ def _row(setting: Setting, baseline: Arm, candidate: Arm, count: int, seeds: int
         setting,
         sampling=replace(setting.sampling, temperature=WARMER * setting.sampling.temperature, top_k=0, top_p=1.0, min_p=0.0),
     )
-    heaps: list[Heap] = []
-    for arm, asked, offset in ((baseline, setting, 0), (candidate, setting, 250_000), (baseline, warmer, 500_000)):
+    heaps: list[Heap] = []  # the candidate's first: what it refuses need not be asked of the baseline
+    for arm, asked, offset in ((candidate, setting, 250_000), (baseline, setting, 0), (baseline, warmer, 500_000)):
         answers = arm.ask(where, _requests(arm.engine, asked, count, seeds + offset), together=1)
         if _stopped(where, arm, answers, findings, blame=arm is candidate):
             return None
         heaps.append(_heap(baseline.engine, answers))
-    found, control = compare(heaps[0], heaps[1]), compare(heaps[0], heaps[2])
+    found, control = compare(heaps[1], heaps[0]), compare(heaps[1], heaps[2])
     _judge(where, found, control, findings)
     return {"name": setting.name, **found.record(), "control": control.record()}
 
@@ -132,7 +131,7 @@ def has_seeds(engine: Engine) -> bool:
 def is_drawless(engine: Engine) -> bool:
     """Whether its drafter, if it has one, draws nothing: a seed then gives the tokens of plain decoding."""
     source = getattr(engine, "parts", (None, None))[1]
-    return has_seeds(engine) and (source is None or source.name in DRAWLESS)
+    return has_seeds(engine) and (source is None or not source.draw)
 
 
 def _stopped(where: str, arm: Arm, answers: Sequence[Answer], findings: Findings, *, blame: bool) -> bool:

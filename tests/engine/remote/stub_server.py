@@ -38,6 +38,7 @@ class Stub:
     bodies: list[Json] = field(default_factory=list)  # of /generate
     cut: int = 1  # tokens an event of a stream
     incremental: bool = False
+    draws: bool = False  # a temperature has an effect; else the likeliest token comes, whatever is asked
     offset: float = 0.0  # added to log-probabilities of next tokens
     seen: set[tuple[int, ...]] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -48,6 +49,13 @@ class Stub:
             "max_req_input_len": 500, "version": "0.5.23", "grammar_backend": "xgrammar", "sampling_backend": "pytorch",
             "device": "cpu", "dtype": "float32", "speculative_algorithm": None, "enable_deterministic_inference": False, **self.info,
         }  # fmt: skip
+
+    def chosen(self, row: torch.Tensor, params: Json, count: int) -> list[int]:
+        """So many tokens after one text."""
+        if self.draws and params["temperature"] > 0:
+            found: list[int] = torch.softmax(row / params["temperature"], -1).multinomial(count, replacement=True).tolist()
+            return found
+        return [int(row.argmax())] * count
 
     def searches(self) -> list[Json]:
         """Bodies of steps of beam searches."""
@@ -132,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
         top = _nth(body.get("top_logprobs_num", 0), i)
         count = _nth(body["sampling_params"], i)["max_new_tokens"]
         meta = _meta(ids, min(cached, len(ids) - 1, start if start >= 0 else len(ids)), count)
-        chosen = int(scores[-1].argmax())
+        chosen = self.stub.chosen(scores[-1], _nth(body["sampling_params"], i), count)
         if body.get("return_logprob"):
             tail = [*range(start, len(ids))] if start >= 0 else []
             meta["input_token_logprobs"] = [
@@ -145,7 +153,7 @@ class Handler(BaseHTTPRequestHandler):
             if named:
                 meta["input_token_ids_logprobs"] = [row if row is None else _pick(row, named) for row in rows]
                 meta["output_token_ids_logprobs"] = [_pick(scores[-1] + self.stub.offset, named)] * count
-        return {"text": "", "output_ids": [chosen] * count, "meta_info": meta}
+        return {"text": "", "output_ids": chosen, "meta_info": meta}
 
     def _stream(self, lines: list[tuple[list[int], Json]]) -> None:
         self.send_response(200)
@@ -163,7 +171,7 @@ class Handler(BaseHTTPRequestHandler):
         while finish is None:
             with torch.inference_mode():
                 row = logits_after(self.stub.decoder, [*ids, *out])[-1, : self.stub.tokenizer.vocab_size]
-            out.append(int(row.argmax()))
+            out += self.stub.chosen(row, params, 1)
             ends = [] if params["ignore_eos"] else [*self.stub.tokenizer.eos_ids, *params["stop_token_ids"]]
             text = self.stub.tokenizer.decode(out)
             matched = out[-1] if out[-1] in ends else next((stop for stop in params["stop"] if stop in text), None)

@@ -98,6 +98,17 @@ def test_seeds_of_samples_differ_and_are_sent_to_a_server_that_keeps_them(stub: 
     assert {one.seed for one in done if isinstance(one, Completion)} == {7}
 
 
+def test_a_cpu_server_that_speculates_is_asked_to_draw_exactly_where_it_is_seen_to(stub: Stub) -> None:
+    stub.info["speculative_algorithm"] = "NGRAM"
+    found = []
+    for stub.draws in (False, True):
+        with SGLangEngine(stub.url, tokenizer=stub.tokenizer) as engine:
+            found.append(engine.facts.draws)
+            *_, last = engine.generate([Request(prompt="x", sampling=Params(temperature=1.0, max_tokens=2))])
+            assert isinstance(last, Done) == stub.draws
+    assert found == [False, True]
+
+
 @pytest.mark.parametrize(
     ("params", "info"),
     [

@@ -143,6 +143,11 @@ class SGLangEngine(Front):
         return self._opened.facts[0]
 
     @property
+    def urls(self) -> tuple[str, ...]:
+        """The servers' addresses."""
+        return tuple(each.connection.url for each in self._fleet.servers)
+
+    @property
     def kv_blocks_in_use(self) -> int:
         """Lines of beam searches that run: 0 when nothing does. The servers keep the keys and values."""
         return sum(each.worker.blocks_held for each in self._lanes)

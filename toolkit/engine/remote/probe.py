@@ -4,7 +4,8 @@ In: a connection and the tokenizer that requests will be written with.   Out: `F
 Every server of a fleet, and a server that comes back after it died, is asked the same: the ids of a probe text and their
 log-probabilities. Another tokenizer or another model is an error by name.
 Scores are probed, too: a token's log-probability as an input and as a next token must agree, else something in the server
-changes logits before they are reported.
+changes logits before they are reported. And a CPU server that speculates is asked to draw, twice: SGLang's own verification takes the
+likeliest token there whatever the temperature, that of `toolkit serve` does not, and neither says so.
 Knows nothing about: requests of callers, repeats.
 Source: `/server_info` and `/model_info` of SGLang 0.5.23, `/get_server_info` and `/get_model_info` of older ones and of routers.
 """
@@ -19,13 +20,14 @@ from toolkit.contracts import Json, Tokenizer
 from toolkit.engine.remote.connection import Connection, FailedRequestError
 from toolkit.engine.remote.fleet import GENERATE
 from toolkit.engine.remote.reply import bad, checked, entries, pair
-from toolkit.engine.remote.rows import RAW, WARM
+from toolkit.engine.remote.rows import NEUTRAL, RAW, WARM
 from toolkit.errors import EngineError, UnsupportedError
 
 TEXT = 'In 2024, Zoë\'s café sold 137 teas:\n\t{"total": 41.10}'  # digits, accents, white space, JSON: where tokenizers part
 SAME = 0.25  # nats: mean difference up to which two servers run the same model; number formats and batches differ by less
 UNKNOWN = "unknown"  # what servers behind a router run with: treated as if they speculated
 KEPT = 7  # tokens of its context that a server of SGLang 0.5.23 takes no prompt for (tried: 193 of 200)
+HOT: Mapping[str, Json] = {**NEUTRAL, "temperature": 10.0, "max_new_tokens": 8, "ignore_eos": True}  # nobody draws a text twice
 RAW_WITHIN = 0.05  # nats between a token's log-probability as an input and as a next token
 
 
@@ -50,6 +52,7 @@ class Facts:
     dtype: str
     watermark: bool
     lossy: bool  # speculation with acceptance thresholds below 1
+    draws: bool  # a temperature has an effect: False where speculation always takes the likeliest token
     cache: bool
     on_policy: bool
     router: bool
@@ -99,6 +102,7 @@ def read_facts(connection: Connection) -> Facts:
         dtype=_text(server, "dtype"),
         watermark=server.get("watermark_default_enabled") is True or server.get("watermark_enforce_all") is True,
         lossy=any(isinstance(value, int | float) and value < 1.0 for value in thresholds),
+        draws=not (server.get("speculative_algorithm") and server.get("device") == "cpu") or _draws(connection),
         cache=server.get("disable_radix_cache") is not True,
         on_policy=server.get("rl_on_policy_target") is not None,
         router=is_router(server),
@@ -108,6 +112,13 @@ def read_facts(connection: Connection) -> Facts:
 def server_info(connection: Connection) -> Mapping[str, Json]:
     """Everything that a server says about itself."""
     return _info(connection, "/server_info", "/get_server_info")
+
+
+def _draws(connection: Connection) -> bool:
+    """Whether two texts at a high temperature are two."""
+    asked = {"text": TEXT, "sampling_params": HOT}
+    one, two = (checked(connection.post(GENERATE, asked)).get("output_ids") for _ in range(2))
+    return one != two
 
 
 def identify(connection: Connection, tokenizer: Tokenizer) -> Identity:

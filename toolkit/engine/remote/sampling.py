@@ -93,8 +93,12 @@ def _speculative(request: Request, facts: Facts, filters: tuple[bool, ...]) -> I
         yield "a penalty", f"under {how} it sees the last of several tokens only", "ask a server without speculation"
     if params.temperature == 0:
         return
-    if facts.device == "cpu":
-        yield "temperature > 0", f"under {how} on a CPU it always takes the likeliest token", "temperature 0"
+    if not facts.draws:
+        yield (
+            "temperature > 0",
+            f"under {how} it takes the likeliest token (two texts were one when it was opened)",
+            "temperature 0",
+        )
     if facts.lossy:
         yield "temperature > 0", f"{how} with acceptance thresholds below 1 changes the distribution", "thresholds of 1"
     if params.min_p > 0:
