@@ -371,6 +371,15 @@ def test_tool_calls_of_a_models_output_are_listed_with_its_content_and_errors(ru
     )
 
 
+def test_a_reply_without_a_call_is_valid_and_that_there_is_none_is_said(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tools.json").write_text(TOOLS)
+    (tmp_path / "out.txt").write_text('<|python_tag|>{"name": "go", "parameters": {"to": "Porto"}}')  # of another format
+    code, _, err = run("validate", "out.txt", "--tools", "tools.json")
+    assert code == 0 and "valid: no tool call in the format hermes" in err and "--choice required" in err
+    (tmp_path / "out.txt").write_text(CALL)
+    assert "valid: 1 call\n" in run("validate", "out.txt", "--tools", "tools.json")[2]
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -444,7 +453,9 @@ def test_a_prompt_can_come_from_a_file(run: Run, tmp_path: Path) -> None:
 def test_beam_prints_the_value_and_with_json_every_promised_field(run: Run) -> None:
     arguments = ("beam", "hello", "--schema", "thing", "--width", "3", "--alpha", "0", *TINY)
     code, out, err = run(*arguments)
-    assert code == 0 and "confidence" in err
+    assert code == 0 and "confidence" in err and "alternatives of 3" not in err
+    code, _, err = run("beam", "hello", "--choice", "a", "--choice", "b", "--width", "3", *TINY)
+    assert code == 0 and "note: 2 alternatives of 3: hypotheses of equal value count once" in err
     code, as_json, _ = run(*arguments, "--json")
     found = last(as_json)
     assert found["value"] == last(out)

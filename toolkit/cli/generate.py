@@ -24,7 +24,7 @@ from toolkit.cli.options import (
 )
 from toolkit.cli.output import console, emit
 from toolkit.cli.watching import guard_options, overseen, policies_of, require_speculation, watch_of
-from toolkit.contracts import BeamResult, Completion, Delta, Done, Engine, Json, Request, Tokenizer, Violation
+from toolkit.contracts import BeamParams, BeamResult, Completion, Delta, Done, Engine, Json, Request, Tokenizer, Violation
 from toolkit.engine.guard import guarded
 from toolkit.engine.watch import Checks, judged
 from toolkit.errors import UsageError
@@ -181,10 +181,18 @@ def beam(as_json: bool, **options: Any) -> int:
     out.print(_alternatives(result))
     if result.confidence:
         out.print(_confidences(result))
-    for note in (*result.notes, *(f"only the validator enforced {item}" for item in result.partial)):
+    few = _few(len(result.alternatives), request.beam)
+    for note in (*few, *result.notes, *(f"only the validator enforced {item}" for item in result.partial)):
         click.echo(f"note: {note}", err=True)
     emit(result_fields(result) if as_json else result.value)
     return int(not result.valid)
+
+
+def _few(found: int, asked: BeamParams | None) -> list[str]:
+    """Why there are fewer alternatives than were asked for, where there are."""
+    wanted = 0 if asked is None else asked.n or asked.width
+    why = "hypotheses of equal value count once, and the search ends where nothing better can come"
+    return [f"{found} alternatives of {wanted}: {why}"] if found < wanted else []
 
 
 def _alternatives(result: BeamResult) -> Table:

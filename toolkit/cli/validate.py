@@ -56,7 +56,8 @@ def _document(file: str, schema: str, as_json: bool) -> int:
 def _calls(file: str, tools: str, asked: dict[str, Any], as_json: bool) -> int:
     from toolkit.validate.tools.stream import tool_stream
 
-    stream = tool_stream(asked.pop("format_", "hermes"), tools_in(tools), **asked)
+    format_ = asked.pop("format_", "hermes")
+    stream = tool_stream(format_, tools_in(tools), **asked)
     stream.feed(read_bytes(file))
     result = stream.close()
     fields = {
@@ -67,7 +68,12 @@ def _calls(file: str, tools: str, asked: dict[str, Any], as_json: bool) -> int:
         "reasoning": result.reasoning,
         "errors": [asdict(item) for item in result.errors],
     }
-    return _tell(result.errors, fields, as_json)
+    count = len(result.calls)
+    said = (
+        f"{count} call{'s' * (count != 1)}" if count else f"no tool call in the format {format_}, all of it is the reply's text"
+    )
+    hint = "" if count else " (--choice required makes that a fault, --format names another format)"
+    return _tell(result.errors, fields, as_json, f": {said}{hint}")
 
 
 def tools_in(file: str) -> Json:
@@ -81,10 +87,10 @@ def tools_in(file: str) -> Json:
     return found.get("tools") if isinstance(found, dict) and "name" not in found else found
 
 
-def _tell(violations: Sequence[Violation], fields: dict[str, Json], as_json: bool) -> int:
+def _tell(violations: Sequence[Violation], fields: dict[str, Json], as_json: bool, what: str = "") -> int:
     for item in violations:
         click.echo(f"{item.path or '/'}: {item.keyword}: {item.message}", err=True)
-    verdict = "valid" if fields["valid"] else f"not valid: {len(violations)} violations"
+    verdict = f"valid{what}" if fields["valid"] else f"not valid: {len(violations)} violations"
     click.echo("undecided: neither valid nor not" if fields["undecided"] else verdict, err=True)
     if as_json:
         emit(fields)

@@ -44,7 +44,7 @@ def prepare_engine(name: str = "embedded", **options: Any) -> Callable[[], Engin
         options = {"url": first, **({"urls": tuple(more)} if more else {}), **options}
     kind, _, drafter = ("sglang", "", "") if is_url(name) else name.partition(":")
     if drafter and options.setdefault("drafter", drafter) != drafter:
-        raise UsageError(f"engine {name!r} and drafter={options['drafter']!r} disagree", hint="name the drafter once")
+        raise UsageError(f"engine {name!r} and the drafter {options['drafter']!r} disagree", hint="name the drafter once")
     try:
         factory = ENGINES.load(kind)
     except ModuleNotFoundError as error:

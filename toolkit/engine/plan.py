@@ -36,7 +36,7 @@ class Plan:
         require(isinstance(name, str), "drafter", name, f"none, {', '.join(DRAFTERS)}")
         require(isinstance(given, Mapping), "draft", given, "a mapping of options")
         if name == "none" and given:
-            raise UsageError(f"draft option {next(iter(given))!r} was given without a drafter", hint="name one with drafter=")
+            raise UsageError(f"draft option {next(iter(given))!r} was given without a drafter", hint="name the drafter, too")
         if name != "none":
             DRAFTERS[name]
         options = dict(given)

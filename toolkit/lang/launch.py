@@ -23,6 +23,7 @@ from pathlib import Path
 from toolkit.contracts import require
 from toolkit.errors import EngineError, MissingExtraError, UnsupportedError, UsageError
 from toolkit.lang.hiding import hidden, secrets_of
+from toolkit.lang.mtp_layers import check_mtp
 from toolkit.lang.presets import Speculation
 
 PACKAGES = Path(__file__).parent / "cpu" / "packages"
@@ -99,7 +100,7 @@ def launch(
 ) -> Launch:
     """The command for `model`: a stored name, a folder, a .gguf file or a hub name ("owner/name", which SGLang itself fetches).
 
-    UsageError for a model, a device, a port or a flag that cannot be.
+    UsageError for a model, a device, a port or a flag that cannot be; UnsupportedError for mtp where the model has no such layers.
     """
     require(device in DEVICES, "device", device, ", ".join(DEVICES))
     require(isinstance(port, int) and 1 <= port <= 65535, "port", port, "an integer from 1 to 65535")
@@ -110,6 +111,8 @@ def launch(
         speculation = replace(speculation, draft=served_model(speculation.draft))
     device = found_device() if device == "auto" else device
     folder = served_model(model)
+    if speculation.layers_of_model and not is_hub_name(folder):
+        check_mtp(Path(folder))
     command = [sys.executable, "-m", "sglang.launch_server", "--model-path", folder, "--host", host, "--port", str(port)]
     command += [*(CPU_FLAGS if device == "cpu" else ()), *speculation.flags(), *flags]
     env = {**CPU_ENV, "PYTHONPATH": _python_path()} if device == "cpu" else {}

@@ -96,6 +96,11 @@ class Speculation:
         """What the preset is, for people."""
         return PRESETS[self.preset].says
 
+    @property
+    def layers_of_model(self) -> bool:
+        """Does it draft with layers of the model itself?"""
+        return PRESETS[self.preset].draft == "own" and self.draft is None
+
     def flags(self) -> list[str]:
         """The flags, in the order in which people read them; [] without speculation."""
         kind = PRESETS[self.preset]

@@ -60,7 +60,7 @@ class Overseer:
         if self.breaker.is_held and self.fallback is None:
             raise EngineError(
                 f"speculation is on hold, and these servers cannot leave it out: {self.breaker.reason}",
-                hint="give fallback=, the URL of a server without speculation; after a check: breaker.reset(what was checked)",
+                hint="a fallback, the URL of a server without speculation, writes them; after a check: breaker.reset(what was checked)",
             )
         return self.fallback if self.breaker.is_held or not request.speculate else None
 
