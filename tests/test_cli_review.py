@@ -78,7 +78,7 @@ def test_infer_prints_a_schema_that_lint_has_nothing_against(run: Run, tmp_path:
 
 @pytest.mark.parametrize(
     ("text", "code", "said"),
-    [('{"a": 1}\n{"a"\n', 1, "v.jsonl:2: "), ("", 1, "v.jsonl: "), ("[1", 1, "v.jsonl: "), ('{"a": 1}', 1, "no field 'value': it has a")],
+    [('{"a": 1}\n{"a"\n', 2, "v.jsonl:2: "), ("", 2, "v.jsonl: "), ("[1", 2, "v.jsonl: "), ('{"a": 1}', 2, "no field 'value': it has a")],
 )  # fmt: skip
 def test_examples_that_cannot_be_read_are_named(run: Run, tmp_path: Path, text: str, code: int, said: str) -> None:
     (tmp_path / "v.jsonl").write_text(text)

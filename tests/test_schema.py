@@ -174,6 +174,10 @@ def test_a_schema_is_found_by_name_and_by_path(tmp_path: Path) -> None:
         load_schema("invoyce", tmp_path)
     with pytest.raises(SchemaError, match="objekt"):
         load_schema("broken", tmp_path)
+    with (folder / "endless.schema.json").open("wb") as file:
+        file.truncate(1 << 36)  # a hole: it takes no room on the disk, and would take 64 GB of memory
+    with pytest.raises(InputError, match="has more than 16777216 bytes"):
+        load_schema("endless", tmp_path)
 
 
 @pytest.mark.parametrize("value", [[], 1, "x", None])

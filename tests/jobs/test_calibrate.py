@@ -63,8 +63,35 @@ def test_labels_that_are_none_and_labels_of_others_are_refused(tmp_path: Path) -
     (tmp_path / "labels.jsonl").write_text('{"id": "r0", "value": 1}\n{"id": 1}\n')
     with pytest.raises(InputError, match=r"labels\.jsonl:2: a label is an object"):
         calibration(out, tmp_path / "labels.jsonl")
-    with pytest.raises(UsageError, match="is no output of a job"):
-        calibration(tmp_path / "none", tmp_path / "labels.jsonl")
+    with pytest.raises(UsageError, match="does not exist"):
+        calibration(tmp_path / "none", labels(tmp_path, {"r0": 1}))
+
+
+@pytest.mark.parametrize(
+    ("out", "labels", "said"),
+    [
+        (None, b'{"id": "r0"', "labels.jsonl:1: "),
+        (None, b"\xff\n", "not utf-8"),
+        (None, b'{"id": "r0", "value": 1}\n{"id": "r0", "value": 2}', "labels.jsonl:2: id 'r0' has a label already"),
+        (None, b'{"id": [], "value": 1}', "the id is a list"),
+        (b"not json\n", b'\xef\xbb\xbf{"id": "r0", "value": 1}', "was not written by a job"),
+        (b'{"confidence": 3, "index":0}\n', b'{"id": "r0", "value": 1}', "there is nothing to compare"),
+        (b'{"id":"r0", "confidence":[1], "index":0}\n', b'{"id": "r0", "value": 1}', None),
+    ],
+)
+def test_what_cannot_be_read_is_exit_code_2_and_lines_that_lack_everything_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], out: bytes | None, labels: bytes, said: str | None
+) -> None:
+    finished(tmp_path, [{"a": 1}], [{"/a": 0.5}])
+    (tmp_path / "labels.jsonl").write_bytes(labels)
+    if out is not None:
+        (tmp_path / "out").write_bytes(out)
+    code = main(["calibrate", str(tmp_path / "out"), "--labels", str(tmp_path / "labels.jsonl"), "--json"])
+    shown = capsys.readouterr()
+    if said is None:
+        assert (code, json.loads(shown.out)["without_confidence"]) == (0, 1)
+    else:
+        assert (code, shown.out) == (2, "") and said in shown.err
 
 
 def test_the_command_prints_a_table_for_every_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ from pyarrow import parquet
 
 from toolkit.cli import main
 from toolkit.cli.signals import stop_on_signal
+from toolkit.jobs.read import open_source
+from toolkit.jobs.sources import _unchanged
+from toolkit.jobs.spec import make_spec
+from toolkit.jobs.terms import lock_terms
 
 SCHEMA = '{"enum": ["yes", "no"]}'
 TINY = ("--model", "tiny", "--threads", "1", "--width", "1", "--json")
@@ -45,6 +50,54 @@ def test_a_parquet_file_comes_out_and_changed_terms_need_a_word(folder: Path, ca
     assert "job.max_tokens: 256 -> 9" in capsys.readouterr().err
     assert main([*job, "--retry-failed", "--accept-changes", "--max-tokens", "9"]) == 0
     assert json.loads((folder / "out.parquet.job.json").read_text())["changes"][0]["from_index"] == 2
+
+
+NO_ENGINE = ("--model", "no-such-model")  # whoever loads an engine says so
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.json", "p.jsonl.gz", "p.PARQUET", "p.xlsx"])
+def test_an_output_of_another_format_is_refused_before_an_engine_is_loaded(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = set(folder.iterdir())
+    assert main(["extract", "in.jsonl", "--schema", "s.json", "--out", name, *NO_ENGINE]) == 2
+    err = capsys.readouterr().err
+    assert f"output {name} ends in '.{name.rpartition('.')[2]}': a job writes JSON lines" in err and "hint: name p" in err
+    assert set(folder.iterdir()) == before
+
+
+def test_a_resume_that_cannot_be_is_refused_before_an_engine_is_loaded_and_changes_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = ("extract", "in.jsonl", "--schema", "s.json", "--out", "out")
+    assert main([*job, *TINY]) == 0
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+    def refused(*more: str) -> str:
+        capsys.readouterr()
+        assert main([*job, *NO_ENGINE, *more]) == 2
+        return capsys.readouterr().err
+
+    assert "job.max_tokens: 256 -> 9" in refused("--width", "1", "--resume", "--max-tokens", "9")
+    assert "no-such-model" in refused("--width", "1", "--resume")  # all the rest is as it was: now the engine is asked
+    assert "no-such-model" in refused("--resume", "--accept-changes", "--max-tokens", "9")
+    with lock_terms(folder / "out"):
+        assert "is being written by another process" in refused("--width", "1", "--resume")
+    (folder / "in.jsonl").write_text('{"text": "a"}\n{"text": "c"}\n')
+    assert "input.sha256" in refused("--width", "1", "--resume", "--accept-changes")
+    (folder / "in.jsonl").write_bytes(before["in.jsonl"])
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_what_a_file_holds_is_asked_again_only_where_it_has_changed(folder: Path) -> None:
+    source, asked = open_source(folder / "in.jsonl", make_spec({"schema": {}})), []
+    path = folder / "in.jsonl"
+    ask = partial(_unchanged, path, lambda: asked.append(1), {})
+    ask(), ask()
+    assert asked == [1] and source.count() == 2
+    path.write_text(path.read_text() + '{"text": "c"}\n')
+    ask()
+    assert asked == [1, 1] and source.count() == 3
 
 
 @pytest.mark.parametrize("text", ["0", "257", "many"])

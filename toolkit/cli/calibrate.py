@@ -11,6 +11,7 @@ import click
 from toolkit.cli.kinds import place
 from toolkit.cli.options import json_option
 from toolkit.cli.output import console, emit
+from toolkit.cli.verdict import no_verdict
 from toolkit.contracts import Json
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def calibrate(out: Path, labels: Path, bins: int, target: float, as_json: bool) 
     """Compare the values of OUT with labels: a reliability table for every field, and the confidence from which on it can be trusted."""
     from toolkit.jobs.calibrate import calibration
 
-    found = calibration(out, labels, bins=bins, target=target)
+    with no_verdict():
+        found = calibration(out, labels, bins=bins, target=target)
     screen = console(stderr=as_json)
     screen.print(_summary(found["fields"], target))
     for name, report in found["fields"].items():

@@ -29,7 +29,7 @@ BEAM_OPTIONS = ("width", "alpha", "penalty", "n", "groups", "diversity", "max_to
 
 @click.command(short_help="Many documents into validated JSON, restartable.")
 @click.argument("source", metavar="INPUT", type=place())
-@click.option("--out", required=True, type=place(), help="Output file; more files with its name beside it.")
+@click.option("--out", required=True, type=place(), help="Output file, .jsonl or .parquet; more files with its name beside it.")
 @click.option(
     "--job",
     "job_file",
@@ -99,13 +99,16 @@ def extract(
     is then 1. Options given here win over those of the job file. Ctrl-C finishes what runs; a second one ends it at once.
     """
     from toolkit.jobs.progress import progress
-    from toolkit.jobs.run import check_out, prepare, run_job
+    from toolkit.jobs.run import check_out, check_resume, prepare, run_job
 
     job = prepare(source, _spec(context, job_file, options))
     how = {name: options.pop(name) for name in RUN_OPTIONS}
     elsewhere = ray_pool(options, job)
     how["in_flight"] = how["in_flight"] or ("auto" if is_url(options["engine"]) and elsewhere is None else DEFAULT_IN_FLIGHT)
-    check_out(job, out, resume=any(how[name] for name in ("resume", "retry_failed", "accept_changes")))
+    resume = any(how[name] for name in ("resume", "retry_failed", "accept_changes"))
+    check_out(job, out, resume=resume)
+    if resume:
+        check_resume(job, out, accept=how["accept_changes"])
     terms = result_options(options)
     try:
         with opened(options) as engine, progress(console()) as on_progress, stop_on_signal() as stop:

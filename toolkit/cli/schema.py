@@ -11,6 +11,7 @@ from toolkit.cli.kinds import TEXT
 from toolkit.cli.options import json_option
 from toolkit.cli.output import console, decoded, emit, read_bytes
 from toolkit.cli.review import shown
+from toolkit.cli.verdict import no_verdict
 from toolkit.contracts import Json
 from toolkit.errors import InputError
 
@@ -26,17 +27,21 @@ def schema() -> None:
 @click.argument("file")
 @click.option("--field", type=TEXT, help="Examples are in this field of each value, such as value of a job's output.")
 @click.option("--slack", type=float, default=2.0, show_default=True, help="Bounds, as a multiple of what the examples need.")
-@click.option("--enum", "listed", type=click.IntRange(0), default=0, show_default=True, help="Most values of a text to list.")
+@click.option(
+    "--enum", "listed", type=click.IntRange(0), default=0, show_default=True, metavar="N",
+    help="A field with at most N different texts, each seen twice on average, becomes a list of them (enum). 0: none does.",
+)  # fmt: skip
 @json_option
 def infer(file: str, field: str | None, slack: float, listed: int, as_json: bool) -> int:
-    """Print a JSON Schema for the examples in FILE (`-` reads stdin): one JSON document, or one a line."""
+    """Print a JSON Schema for the examples in FILE (`-` reads stdin): one JSON document, or one a line. Exit code 2 where they are none."""
     from toolkit.jobs.schema_infer import infer as infer_schema
     from toolkit.results import json_text
 
-    values = _examples(decoded(read_bytes(file), file), file)
-    if field is not None:
-        values = [_part(number, value, field) for number, value in enumerate(values, 1)]
-    found = infer_schema(values, slack=slack, listed=listed)
+    with no_verdict():
+        values = _examples(decoded(read_bytes(file), file), file)
+        if field is not None:
+            values = [_part(number, value, field) for number, value in enumerate(values, 1)]
+        found = infer_schema(values, slack=slack, listed=listed)
     click.echo(f"{len(values)} examples", err=True)
     if as_json:
         emit({"schema": found, "examples": len(values)})

@@ -18,11 +18,10 @@ from pathlib import Path
 
 from toolkit.contracts import Json, require
 from toolkit.errors import InputError, UsageError
-from toolkit.jobs.lines import whole_lines
-from toolkit.jobs.places import lines_path
 from toolkit.jobs.pointer import general, leaves
-from toolkit.jobs.units import decoded, lines
-from toolkit.schema import MAX_DEPTH, parse_json, value_key
+from toolkit.jobs.review_lines import job_lines
+from toolkit.jobs.units import BOM, decoded, lines
+from toolkit.schema import parse_json, value_key
 
 _ABSENT = object()
 
@@ -36,17 +35,17 @@ def calibration(out: Path, labels: Path, *, bins: int = 10, target: float = 0.95
     """
     require(1 <= bins <= 100, "bins", bins, "an integer from 1 to 100")
     require(0 < target <= 1, "target", target, "a number in (0, 1]")
-    if not lines_path(out).is_file():
-        raise UsageError(f"{out} is no output of a job: there is no {lines_path(out)}")
     known = _labels(labels)
     fields: dict[str, list[Pair]] = defaultdict(list)
     counts = {"records": 0, "labelled": 0, "without_confidence": 0}
-    for line in whole_lines(lines_path(out)):
-        record = parse_json(line.raw, max_depth=2 * MAX_DEPTH)
+    for record in job_lines(out):
+        if "stage" in record:
+            continue
         counts["records"] += 1
-        if record["id"] in known:
+        label = known.get(str(record.get("id")))
+        if label is not None:
             counts["labelled"] += 1
-            counts["without_confidence"] += _compare(record, known[record["id"]], fields)
+            counts["without_confidence"] += _compare(record, label, fields)
     if not counts["labelled"]:
         raise UsageError(f"no id of {labels} is in {out}: there is nothing to compare", hint="labels are lines {id, value}")
     return {
@@ -62,8 +61,11 @@ def _labels(path: Path) -> dict[str, dict[str, Json]]:
     try:
         with path.open("rb") as file:
             for number, raw in enumerate(lines(file), start=1):
+                raw = raw.removeprefix(BOM) if number == 1 else raw
                 if raw.strip():
                     name, value = _label(raw, f"{path}:{number}")
+                    if name in found:
+                        raise InputError(f"{path}:{number}: id {name!r} has a label already")
                     found[name] = dict(leaves(value))
     except OSError as error:
         raise UsageError(f"labels {path} cannot be read: {error.strerror}") from None
@@ -77,15 +79,18 @@ def _label(raw: bytes, where: str) -> tuple[str, Json]:
         raise InputError(f"{where}: {error.message}") from None
     if not isinstance(label, dict) or not {"id", "value"} <= label.keys():
         raise InputError(f"{where}: a label is an object with id and value")
+    if isinstance(label["id"], bool) or not isinstance(label["id"], str | int):
+        raise InputError(f"{where}: the id is a {type(label['id']).__name__}: a string or an integer")
     return str(label["id"]), label["value"]
 
 
 def _compare(record: Mapping[str, Json], label: Mapping[str, Json], fields: dict[str, list[Pair]]) -> int:
     """Add a record's values to their fields; how many had no confidence."""
     missing = 0
-    for path, value in leaves(record["value"]):
-        sure = record["confidence"].get(path)
-        if sure is None:
+    told = record.get("confidence")
+    for path, value in leaves(record.get("value")):
+        sure = told.get(path) if isinstance(told, dict) else None
+        if not isinstance(sure, int | float) or not 0 <= sure <= 1:
             missing += 1
             continue
         expected = label.get(path, _ABSENT)

@@ -20,6 +20,7 @@ from pathlib import Path
 from toolkit.errors import UsageError
 
 PARQUET = ".parquet"
+ENDINGS = ("", ".jsonl", ".ndjson", PARQUET)
 
 
 def lines_path(out: Path) -> Path:
@@ -51,6 +52,15 @@ def places(out: Path) -> tuple[Path, ...]:
     """Every file that a job writes beside or as `out`."""
     found = (out, lines_path(out), errors_path(out), terms_path(out), manifest_path(out), retry_path(out))
     return tuple(dict.fromkeys(found))
+
+
+def check_ending(out: Path) -> None:
+    """UsageError where OUT's name promises another format than a job writes."""
+    if out.suffix not in ENDINGS:
+        raise UsageError(
+            f"output {out} ends in {out.suffix!r}: a job writes JSON lines (.jsonl, .ndjson, no ending) or {PARQUET}",
+            hint=f"name {out.with_suffix('.jsonl').name}",
+        )
 
 
 def check_free(out: Path, *, resume: bool) -> None:

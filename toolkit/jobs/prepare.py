@@ -18,10 +18,11 @@ from toolkit.errors import CancelledError, InputError, UsageError
 from toolkit.grammar.types import grammar_of
 from toolkit.jobs.named import named_compile, named_schema, schema_name
 from toolkit.jobs.parquet_out import check_parquet
-from toolkit.jobs.places import check_free, lines_path
+from toolkit.jobs.places import check_ending, check_free, lines_path, terms_path, writable
 from toolkit.jobs.read import Source, open_source
 from toolkit.jobs.schema_places import check_spec
 from toolkit.jobs.spec import JobSpec
+from toolkit.jobs.terms import check_same, lock_terms
 from toolkit.results import beam_result, json_text
 from toolkit.validate.check import Validator
 
@@ -72,8 +73,25 @@ def check_out(job: Job, out: Path, *, resume: bool) -> None:
             )
         if place in (out.resolve(), lines_path(out).resolve()):
             raise UsageError(f"output {out} is the input itself", hint="name another file")
+    if not (resume and terms_path(out).exists()):
+        check_ending(out)
     check_parquet(out)
     check_free(out, resume=resume)
+
+
+def job_terms(job: Job) -> dict[str, Json]:
+    """What a resume must find again, but for the engine. UsageError where the input is damaged further on."""
+    return {
+        "input": {"sha256": job.source.digest(), "records": job.source.count()},
+        "job": {**job.spec.plain(), "schema": job.schema},
+    }
+
+
+def check_resume(job: Job, out: Path, *, accept: bool) -> None:
+    """UsageError where `out` is another job's, or is being written; so that no engine is loaded for it. `accept` as of run_job."""
+    if terms_path(out).exists():
+        with writable(out), lock_terms(out):
+            check_same(out, job_terms(job), accept=accept)
 
 
 def preflight(job: Job, engine: Engine) -> None:

@@ -30,7 +30,8 @@ from toolkit.jobs.parquet_out import write_parquet
 from toolkit.jobs.places import PARQUET, errors_path, lines_path
 from toolkit.jobs.prepare import Job as Job
 from toolkit.jobs.prepare import check_out as check_out
-from toolkit.jobs.prepare import preflight
+from toolkit.jobs.prepare import check_resume as check_resume
+from toolkit.jobs.prepare import job_terms, preflight
 from toolkit.jobs.prepare import prepare as prepare
 from toolkit.jobs.read import BadRecord, Record, Source
 from toolkit.jobs.store import Store, open_store
@@ -77,17 +78,12 @@ def run_job(
     resume = resume or retry_failed or accept_changes
     check_out(job, out, resume=resume)
     preflight(job, engine)
-    total = job.source.count()
     identity = {"name": engine.capabilities.engine, "model": engine.capabilities.fingerprint, **(engine_options or {})}
-    terms = {
-        "input": {"sha256": job.source.digest(), "records": total},
-        "job": {**job.spec.plain(), "schema": job.schema},
-        "engine": identity,
-    }
+    terms = {**job_terms(job), "engine": identity}
     with open_store(out, terms, resume=resume, accept=accept_changes) as store:
         manifest = Manifest(out, _facts(job, out, terms, engine, job_file), on_note=on_note)
         decode = _Decode(job, engine, flow, str(out), stop or threading.Event(), outcomes)
-        run = _Run(job, store, manifest, decode, on_progress, total)
+        run = _Run(job, store, manifest, decode, on_progress, terms["input"]["records"])
         if store.dropped:
             on_note(f"{out}: the line of index {store.position} is gone; dropped behind it, and done again: {store.dropped}")
         return run.whole(retry_failed=retry_failed)

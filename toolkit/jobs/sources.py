@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from toolkit.errors import InputError, UsageError
 from toolkit.jobs import row_units
@@ -127,7 +127,8 @@ def _place(path: Path, spec: JobSpec) -> Origin:
     if path.suffix == ".parquet":
         _check_columns(row_units.parquet_columns(path), str(path), spec)
         units = partial(row_units.parquet_units, path, text_name(path.name), _wanted(spec))
-        return Origin(str(path), path, units, partial(_file_digest, path), partial(row_units.parquet_count, path))
+        digest = partial(_unchanged, path, partial(_file_digest, path), {})
+        return Origin(str(path), path, units, digest, partial(row_units.parquet_count, path))
     if ending in DELIMITERS:
         with _opened(path) as file:
             header = csv_header(str(path), file, DELIMITERS[ending], spec.encoding)
@@ -135,7 +136,8 @@ def _place(path: Path, spec: JobSpec) -> Origin:
     elif ending not in (".jsonl", ".ndjson"):
         raise UsageError(f"input {path} ends in {path.suffix!r}: it must be {ENDINGS}")
     units = partial(_file_units, path, spec)
-    return Origin(str(path), path, units, partial(_file_digest, path), lambda: sum(1 for _ in units()))
+    count = partial(_unchanged, path, lambda: sum(1 for _ in units()), {})
+    return Origin(str(path), path, units, partial(_unchanged, path, partial(_file_digest, path), {}), count)
 
 
 @contextmanager
@@ -195,6 +197,17 @@ def _file_row(path: Path, spec: JobSpec) -> Row:
 def _file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _unchanged(path: Path, ask: Callable[[], Any], known: dict[tuple[int, ...], Any]) -> Any:
+    """What `ask` says of a file's bytes; asked again only where the file is not as it was: a job asks twice."""
+    stat = path.stat()
+    stamp = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+    if stamp not in known:
+        said = ask()
+        known.clear()
+        known[stamp] = said
+    return known[stamp]
 
 
 def _folder_digest(folder: Path, files: tuple[Path, ...]) -> str:

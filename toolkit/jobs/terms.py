@@ -12,7 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -24,6 +24,7 @@ from toolkit.schema import MAX_DEPTH, parse_json
 
 FORMAT = 1
 MAX_TERMS_BYTES = 1 << 20  # that another job's terms may be longer than this one's
+MAX_CHECKED_BYTES = 16 << 20  # larger terms are compared under the lock alone
 MAY_CHANGE = ("job", "engine")
 CHANGES = "changes"
 
@@ -82,6 +83,19 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+def check_same(out: Path, terms: Mapping[str, Json], *, accept: bool) -> None:
+    """UsageError where some of a job's terms are not those on the disk, as `claim` will see it; nothing is changed."""
+    path = terms_path(out)
+    raw = path.read_bytes() if path.stat().st_size <= MAX_CHECKED_BYTES else b""
+    try:
+        old = parse_json(raw, max_depth=2 * MAX_DEPTH) if raw.endswith(b"\n") else None
+    except InputError:
+        return  # `claim` says what is wrong with it
+    if isinstance(old, dict):
+        new = parse_json(json_text(terms), max_depth=2 * MAX_DEPTH)
+        _refuse(out, list(_differences({name: old.get(name) for name in terms}, new)), accept=accept)
+
+
 def _compared(out: Path, raw: bytes, now: bytes, lock: IO[bytes], accept: bool, position: Callable[[], int]) -> IO[bytes]:
     try:
         old, new = (parse_json(each, max_depth=2 * MAX_DEPTH) for each in (raw, now))
@@ -93,13 +107,17 @@ def _compared(out: Path, raw: bytes, now: bytes, lock: IO[bytes], accept: bool, 
     found = list(_differences(old, new))
     if not found:
         return lock
-    shown = "; ".join(f"{path or 'the whole'}: {before} -> {after}" for path, before, after in found[:5])
-    fixed = [path for path, _, _ in found if path.partition(".")[0] not in MAY_CHANGE]
-    if not accept or fixed or not isinstance(noted, list):
-        hint = "name another output" if fixed else "resume with the same terms, --accept-changes, or name another output"
-        raise UsageError(f"output {out} belongs to another job: {shown}", hint=hint)
+    _refuse(out, found, accept=accept and isinstance(noted, list))
     change = {"from_index": position(), "what": [list(each) for each in found]}
     return _replaced(out, json_text({**new, CHANGES: [*noted, change]}).encode() + b"\n", lock)
+
+
+def _refuse(out: Path, found: Sequence[tuple[str, str, str]], *, accept: bool) -> None:
+    shown = "; ".join(f"{path or 'the whole'}: {before} -> {after}" for path, before, after in found[:5])
+    fixed = any(path.partition(".")[0] not in MAY_CHANGE for path, _, _ in found)
+    if found and (fixed or not accept):
+        hint = "name another output" if fixed else "resume with the same terms, --accept-changes, or name another output"
+        raise UsageError(f"output {out} belongs to another job: {shown}", hint=hint)
 
 
 def _replaced(out: Path, text: bytes, lock: IO[bytes]) -> IO[bytes]:

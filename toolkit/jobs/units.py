@@ -18,6 +18,7 @@ from toolkit.schema import parse_json
 
 MAX_RECORD_BYTES = 8 << 20
 MAX_RAW_CHARS = 2000
+BOM = b"\xef\xbb\xbf"
 
 Row = Mapping[str, Json]
 
@@ -60,7 +61,7 @@ def decoded(raw: bytes, encoding: str) -> str:
 def jsonl_units(name: str, file: IO[bytes], encoding: str) -> Iterator[Unit]:
     """One unit a line that is not blank."""
     for number, line in enumerate(lines(file), start=1):
-        line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        line = line.removeprefix(BOM) if number == 1 else line
         if line.strip():
             yield Unit(f"{name}:{number}", f"line-{number}", _shown(line), len(line), partial(_json_row, line, encoding))
 

@@ -23,7 +23,7 @@ from toolkit.errors import InputError, SchemaError, UsageError
 from toolkit.schema.clock import OutOfTime, clocked, deadline, seconds_left
 from toolkit.schema.equality import unique_items
 from toolkit.schema.pattern import PatternError, compile_pattern
-from toolkit.schema.reader import escape_pointer, parse_json
+from toolkit.schema.reader import MAX_CHARS, escape_pointer, parse_json
 
 MAX_SUBSCHEMAS = 20_000
 CHECK_SECONDS = 1.0  # of CPU time, from the text to the last reference; most of it goes to the meta-schema
@@ -89,8 +89,12 @@ def load_schema(source: str | Path, root: Path | None = None) -> Json:
     if path is None:
         known = ", ".join(sorted(each.name.removesuffix(".schema.json") for each in named.parent.glob("*.schema.json")))
         raise UsageError(f"schema {str(source)!r} is neither a file nor a name in {named.parent}: known are {known or 'none'}")
+    with path.open("rb") as file:
+        text = file.read(MAX_CHARS + 1)
+    if len(text) > MAX_CHARS:
+        raise InputError(f"{path} has more than {MAX_CHARS} bytes: no schema is read beyond", hint="split it")
     with _in_time():
-        schema = parse_json(path.read_bytes())
+        schema = parse_json(text)
         check_schema(schema)
     return schema
 
