@@ -74,6 +74,7 @@ def test_the_intact_engine_passes_and_everything_that_was_looked_at_is_told(
     json.dumps(report.to_json(), allow_nan=False)
     text = page(report)
     assert text.count("<svg") == 4 and "<script" not in text and "http" not in text.replace("http-equiv", "")
+    assert text.count('class="differs"') == 2 and "{" not in text.partition("<h2>Identity")[2].partition("<h2>")[0]
 
 
 def test_an_engine_without_a_drafter_against_itself_passes(plain: EmbeddedEngine, memory: Memory) -> None:

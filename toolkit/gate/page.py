@@ -8,6 +8,7 @@ only, as everywhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -16,13 +17,15 @@ from toolkit.gate.plots import bars, points, steps
 from toolkit.gate.report import Report
 
 _COLOURS = {"PASS": "#1a7f37", "HOLD": "#b42318", "INCONCLUSIVE": "#8a6100"}
+_HASH = re.compile(r"(?:server:)?[0-9a-f]{64}")
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1c1e21;background:#fff}
 h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}table{border-collapse:collapse;width:100%;font-size:.88rem}
 td,th{text-align:left;vertical-align:top;padding:.3rem .6rem;border-bottom:1px solid #ddd;overflow-wrap:anywhere}
 .mark{display:inline-block;padding:.1rem .7rem;border-radius:.3rem;color:#fff;font-weight:600}
 .fail{color:#b42318;font-weight:600}.pass{color:#1a7f37}figure{margin:1rem 0}figcaption{font-size:.85rem;color:#555}
-td:first-child,th,td.pass,td.weak,td.fail,td.not{white-space:nowrap}svg{max-width:100%;height:auto}
+th{overflow-wrap:normal;vertical-align:bottom}tr.differs{background:#fff8e5}
+td:first-child,td.pass,td.weak,td.fail,td.not{white-space:nowrap}svg{max-width:100%;height:auto}
 """
 
 
@@ -50,13 +53,22 @@ def _list(title: str, lines: Sequence[str]) -> str:
     return f"<h2>{escape(title)}</h2><ul>{body}</ul>" if lines else ""
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]], mark: int | None = None) -> str:
+def _table(
+    head: Sequence[str], rows: Iterable[Sequence[object]], mark: int | None = None, *, differs: bool = False
+) -> str:  # fmt: skip
+    """`mark`: the column whose first word is its class. `differs`: rows whose last two cells are not the same are coloured."""
+
     def cell(place: int, value: object) -> str:
         text = escape(str(value))
         return f'<td class="{text.split()[0] if text else ""}">{text}</td>' if place == mark else f"<td>{text}</td>"
 
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
-    body = "".join(f"<tr>{''.join(cell(i, value) for i, value in enumerate(row))}</tr>" for row in rows)
+
+    def line(row: Sequence[object]) -> str:
+        kind = ' class="differs"' if differs and row[-1] != row[-2] else ""
+        return f"<tr{kind}>{''.join(cell(i, value) for i, value in enumerate(row))}</tr>"
+
+    body = "".join(map(line, rows))
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -64,8 +76,17 @@ def _identity(told: Mapping[str, Any]) -> str:
     if not told:
         return ""
     one, two = told["baseline"], told["candidate"]
-    rows = [(name, one.get(name, ""), two.get(name, "")) for name in dict.fromkeys((*one, *two))]
-    return f"<h2>Identity</h2>{_table(('', 'baseline', 'candidate'), rows)}"
+    rows = [(name, _shown(one.get(name)), _shown(two.get(name))) for name in dict.fromkeys((*one, *two))]
+    rows = [row for row in rows if row[1] or row[2]]  # what neither tells has no row
+    return f"<h2>Identity</h2>{_table(('', 'baseline', 'candidate'), rows, differs=True)}"
+
+
+def _shown(value: object) -> str:
+    """Plain words for a value of an identity; a hash by its beginning."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_shown(each)}" for name, each in value.items())
+    text = "" if value is None else str(value)
+    return f"{text[:16]}..." if _HASH.fullmatch(text) else text
 
 
 def _canaries(rows: Sequence[Mapping[str, Any]]) -> str:
