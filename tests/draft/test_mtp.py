@@ -162,7 +162,7 @@ def test_a_head_of_another_base_is_refused_with_the_command_that_trains_one(tmp_
     target = TARGETS["torch"]()
     head = random_mtp(target.decoder.config, target.vocab_size)
     save_mtp(tmp_path, head, Card(kind="mtp", base="other", fingerprint="f" * 64))
-    with pytest.raises(UnsupportedError, match=r"was trained for other \(ffffffffffff\).*toolkit train mtp --base tiny"):
+    with pytest.raises(UnsupportedError, match=r"was trained for 'other' \('ffffffffffff'\).*toolkit train mtp --base tiny"):
         build("mtp", target, {"head": str(tmp_path)})
     with pytest.raises(UnsupportedError, match=r"no 'mtp' head for tiny .*toolkit train data --base tiny"):
         MtpSource(target, {})

@@ -42,6 +42,8 @@ def read_card(folder: Path) -> Card:
     """InputError for a folder without a card or with a malformed one."""
     path = folder / CARD
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError("it is not a file")  # a pipe, say, which would be waited for
         if path.stat().st_size > _MOST:
             raise ValueError(f"it has more than {_MOST} bytes")
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -57,7 +59,10 @@ def read_card(folder: Path) -> Card:
 
 def is_published(folder: Path) -> bool:
     """Whether a folder holds a head, or a checkpoint with one, of another project."""
-    return not (folder / CARD).exists() and (folder / "config.json").exists()
+    try:
+        return not (folder / CARD).exists() and (folder / "config.json").is_file()
+    except OSError:  # a name that no folder can have
+        return False
 
 
 def find_head(kind: str, name: str, base: str, fingerprint: str) -> Path:
@@ -78,7 +83,7 @@ def find_head(kind: str, name: str, base: str, fingerprint: str) -> Path:
             raise UnsupportedError(f"{folder} holds a {card.kind[:40]!r} head, not a {kind!r} head")
         if card.fingerprint != fingerprint:
             raise UnsupportedError(
-                f"the head in {folder} was trained for {card.base[:80]} ({card.fingerprint[:12]}), not for {base} ({fingerprint[:12]})",
+                f"the head in {folder} was trained for {card.base[:80]!r} ({card.fingerprint[:12]!r}), not for {base} ({fingerprint[:12]})",
                 hint=hint,
             )
         return folder

@@ -79,7 +79,10 @@ def read_eagle(folder: Path, target: ModelConfig, vocab_size: int) -> MtpHead:
             f"{folder}: architecture {str(data.get('architectures'))[:80]} is no EAGLE-1 head: {ARCHITECTURE} is"
         )
     plain = {**data, "architectures": ["LlamaForCausalLM"]}
-    c = ModelConfig.from_hf({key: value for key, value in plain.items() if value is not None})
+    try:
+        c = ModelConfig.from_hf({key: value for key, value in plain.items() if value is not None})
+    except OverflowError as error:
+        raise InputError(f"{folder / CONFIG} holds a number that is too large: {error}") from error
     if c.layers != 1 or c.qkv_bias or c.o_bias:
         raise UnsupportedError(f"{folder}: an EAGLE-1 head of {c.layers} layers, or with attention biases, is not implemented")
     if (c.hidden_size, c.vocab_size) != (target.hidden_size, target.vocab_size):

@@ -16,12 +16,14 @@ from torch import Tensor
 from toolkit.errors import InputError
 
 Shape = tuple[int, ...]
+IDS = "ids"  # the one tensor of a head that holds no weights: the draft vocabulary
 
 
 def shapes_in(path: Path) -> dict[str, Shape]:
     """Name -> shape. InputError for a file that is none."""
     from safetensors import SafetensorError, safe_open
 
+    _regular(path)
     try:
         with safe_open(path, framework="pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no mapping
@@ -30,7 +32,7 @@ def shapes_in(path: Path) -> dict[str, Shape]:
 
 
 def read_tensors(path: Path, wanted: Mapping[str, Shape]) -> dict[str, Tensor]:
-    """Exactly the wanted tensors: floating ones as float32, others as int64. InputError for anything else."""
+    """Exactly the wanted tensors: `ids` as int64, all others as float32. InputError for anything else."""
     from safetensors import safe_open
 
     found = shapes_in(path)
@@ -43,10 +45,7 @@ def read_tensors(path: Path, wanted: Mapping[str, Shape]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     with safe_open(path, framework="pt") as file:
         for name in wanted:
-            tensor = file.get_tensor(name)
-            tensors[name] = tensor.to(torch.float32 if tensor.is_floating_point() else torch.int64)
-            if tensor.is_floating_point() and not bool(torch.isfinite(tensors[name]).all()):
-                raise InputError(f"{path}: {name} holds NaN or infinity")
+            tensors[name] = _checked(path, name, file.get_tensor(name))
     return tensors
 
 
@@ -54,6 +53,7 @@ def read_some(path: Path, name: str, shape: Shape) -> Tensor:
     """One tensor of a file that holds others too, as float32. InputError for another shape or for what is no finite number."""
     from safetensors import SafetensorError, safe_open
 
+    _regular(path)
     try:
         with safe_open(path, framework="pt") as file:
             tensor: Tensor = file.get_tensor(name)
@@ -61,13 +61,33 @@ def read_some(path: Path, name: str, shape: Shape) -> Tensor:
         raise InputError(f"{path}: {name} cannot be read: {error}") from error
     if tuple(tensor.shape) != shape:
         raise InputError(f"{path}: {name} has shape {list(tensor.shape)}, expected is {list(shape)}")
-    tensor = tensor.to(torch.float32)
-    if not bool(torch.isfinite(tensor).all()):
-        raise InputError(f"{path}: {name} holds NaN or infinity")
-    return tensor
+    return _checked(path, name, tensor)
 
 
 def check_ids(path: Path, ids: Tensor, vocab_size: int) -> None:
     """InputError unless ids are distinct tokens in rising order."""
     if not len(ids) or int(ids[0]) < 0 or int(ids[-1]) >= vocab_size or not bool((ids.diff() > 0).all()):
         raise InputError(f"{path}: ids are not distinct tokens of 0 .. {vocab_size - 1} in rising order")
+
+
+def _regular(path: Path) -> None:
+    """InputError for what is no file: opening a pipe would wait for ever."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is not a file")
+
+
+def _checked(path: Path, name: str, tensor: Tensor) -> Tensor:
+    if name == IDS:
+        if tensor.dtype not in (torch.int32, torch.int64):
+            raise InputError(f"{path}: {name} are {_dtype(tensor)}, expected are int32 or int64")
+        return tensor.to(torch.int64)
+    if not tensor.is_floating_point():
+        raise InputError(f"{path}: {name} is {_dtype(tensor)}, expected are floating-point numbers")
+    tensor = tensor.to(torch.float32)
+    if not bool(torch.isfinite(tensor).all()):
+        raise InputError(f"{path}: {name} holds NaN or infinity")
+    return tensor
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

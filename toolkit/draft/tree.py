@@ -38,6 +38,8 @@ class DraftTree:
 
     def __post_init__(self) -> None:
         size = len(self.tokens)
+        if any(type(each) is not int for each in (*self.tokens[: MOST_NODES + 1], *self.parent[: MOST_NODES + 1])):
+            raise EngineError("tokens and parents of a draft tree must be plain integers")
         if len(self.parent) != size or (self.q is not None and len(self.q) != size):
             raise EngineError(f"a draft tree of {size} tokens has {len(self.parent)} parents and {_rows(self.q)} rows of q")
         if size > MOST_NODES:

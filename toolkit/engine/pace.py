@@ -30,6 +30,8 @@ _MEMORY = 0.97  # what a request's counts keep from pass to pass
 _HOPE = 0.6
 _PRIOR = 3.0  # passes that hope counts for
 _SOONEST, _LATEST = 16, 256  # plain passes between two trials of a drafter that did not pay
+PATIENCE = 1.0  # seconds that a drafter may cost a request beyond what its guesses could save
+_WIDE = 64  # rows of a pass in which reading a token is cheap
 
 
 class PassCosts:
@@ -134,7 +136,9 @@ class Stride:
         self._wait = _SOONEST
         self._lines = 0  # that ran when it last chose
         self._news = True  # a draft was judged since
-        self._spent = 0.0
+        self._spent = 0.0  # since a draft was last judged
+        self._busy = 0.0  # in all
+        self._heard = self._guessed = 0  # tokens
         self._open = True
 
     def budget(self, room: int) -> Budget:
@@ -150,6 +154,7 @@ class Stride:
     def learn(self, tree: DraftTree, accepted: int) -> None:
         """A pass verified a tree and took `accepted` of its tokens."""
         self._news = True
+        self._guessed += tree.depth
         for each in (self._acceptance, self._pace.acceptance):
             each.learn(tree.depth, accepted)
         if self._k == 0:  # a trial; one in which the drafter had no guess was none
@@ -161,6 +166,23 @@ class Stride:
     def spend(self, seconds: float) -> None:
         """The drafter was busy for so long."""
         self._spent += seconds
+        self._busy += seconds
+
+    def hear(self, tokens: int) -> None:
+        """The drafter was told of so many tokens."""
+        self._heard += tokens
+
+    @property
+    def is_too_slow(self) -> str:
+        """Why the drafter is to be switched off, "" = it is not.
+
+        A token that it guessed can save a pass at most, and reading one may cost it what it costs the target.
+        """
+        costs = self._pace.costs
+        could_save = self._guessed * costs(1) + self._heard * costs(_WIDE) / _WIDE
+        if self._busy <= could_save + PATIENCE:
+            return ""
+        return f"it took {self._busy:.1f} s, its {self._guessed} guesses could save {could_save:.1f} s at most"
 
     def close(self) -> None:
         """The sample has ended; harmless when said twice."""

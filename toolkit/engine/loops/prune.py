@@ -24,13 +24,15 @@ def vet(tree: DraftTree, budget: Budget, vocabulary: int) -> DraftTree:
             f"it proposed {len(tree)} nodes in depth {tree.depth}: asked for were at most {budget.nodes} in depth {budget.depth}"
         )
     if tree.q is not None:
+        if not tree.q.is_floating_point():
+            raise EngineError(f"its q has the dtype {tree.q.dtype}: probabilities are floating-point numbers")
         for nodes in tree.children.values():
             checked(tree.q[list(nodes)], [tree.tokens[node] for node in nodes], vocabulary)
     return tree
 
 
 def prune(tree: DraftTree, matcher: Matcher | None, ends: frozenset[int]) -> DraftTree:
-    """The tree without nodes that can never be taken. The matcher is back where it was afterwards."""
+    """The tree without nodes that can never be taken. The matcher is back where it was afterwards, also after an error."""
     kept: list[int] = []
 
     def descend(place: int) -> None:
@@ -45,8 +47,10 @@ def prune(tree: DraftTree, matcher: Matcher | None, ends: frozenset[int]) -> Dra
             elif matcher.accepts([token]):
                 kept.append(node)
                 matcher.advance([token])
-                descend(node)
-                matcher.rollback(1)
+                try:
+                    descend(node)
+                finally:  # whoever fails below must not leave the text's own matcher ahead of the text
+                    matcher.rollback(1)
             elif tree.q is not None:
                 kept.append(node)
 

@@ -7,7 +7,8 @@ The walk is the plain loop's own step at every place, so penalties, masks, stops
 at a time; a request with a seed and a drafter that draws nothing gives the very tokens of plain decoding.
 What a text has to be is looked at before it is told: where it cannot be that any more, or was chosen for an audit, the whole
 text is read again without speculation, and what plain decoding makes of it stands (inquest.py, recheck.py).
-A drafter that fails is closed and the request goes on without; so is one that takes longer than the passes it should save.
+A drafter that fails is closed and the request goes on without; so is one that has taken a second more than all its guesses could
+save (pace.py). A drafter runs on the engine's thread: one that never returns holds the engine, nothing here can stop it.
 Knows nothing about: how drafters guess, block tables, other requests.
 Source: chains 2211.17192; trees 2305.09781 (the mask over ancestors, the recursive rule in toolkit/sample/accept.py).
 """
@@ -33,6 +34,8 @@ from toolkit.engine.pace import Pace, Stride
 from toolkit.engine.sequence import Sequence
 from toolkit.errors import CancelledError, ToolkitError, UsageError
 from toolkit.kv.view import WIDE
+
+MOST_SAID = 300  # characters of an error in a note
 
 
 def speculative(job: Job, root: Sequence, source: Source, pace: Pace, oversight: Oversight, line: type[Line]) -> Loop:
@@ -94,6 +97,8 @@ class Line:
         if self._drafter is not None and self.inquest.oversight.breaker.is_held:
             sample.notes.append(f"speculation is on hold: {self.inquest.oversight.breaker.reason}")
             self._drop()
+        if self._drafter is not None and (why := self._stride.is_too_slow):
+            self._switch_off(why)
         if self._drafter is not None and sample.room > 1 and sample.sequence.pending <= WIDE and not sample.reason:
             budget = self._stride.budget(sample.room - 1)
             if budget.nodes:
@@ -147,17 +152,20 @@ class Line:
         if drafter is not None:
             try:
                 drafter.close()
-            except Exception as error:
+            except BaseException as error:
                 self.sample.notes.append(f"the drafter {self._source.name!r} failed while closing: {_what(error)}")
+
+    def _switch_off(self, why: str) -> None:
+        self.sample.notes.append(f"speculation with {self._source.name!r} was switched off: {why}")
+        self._drop()
 
     def _guard(self, call: Callable[..., DraftTree | None], *args: object) -> DraftTree | None:
         """Run the drafter's code: whatever it raises ends speculation for this sample, and is said."""
         began = time.perf_counter()
         try:
             return call(*args)
-        except Exception as error:
-            self.sample.notes.append(f"speculation with {self._source.name!r} was switched off: {_what(error)}")
-            self._drop()
+        except BaseException as error:  # also SystemExit and panics of native code: the request goes on
+            self._switch_off(_what(error))
             return None
         finally:
             seconds = time.perf_counter() - began
@@ -178,6 +186,7 @@ class Line:
         sequence = self.sample.sequence
         tokens = tuple(sequence.tokens[self._known :])
         self._known = len(sequence.tokens)
+        self._stride.hear(len(tokens))
         if self.hidden is None:
             self._drafter.observe(Commit(tokens))
             return
@@ -192,7 +201,10 @@ class Line:
         return self.job.tokenizer.vocab_size
 
 
-def _what(error: Exception) -> str:
-    if isinstance(error, ToolkitError):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+def _what(error: BaseException) -> str:
+    """One short line of printable characters, whatever the error says of itself."""
+    try:
+        text = str(error) if isinstance(error, ToolkitError) else f"{type(error).__name__}: {error}"
+    except Exception:
+        text = type(error).__name__
+    return "".join(each if each.isprintable() else " " for each in text[:MOST_SAID])
