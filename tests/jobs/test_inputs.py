@@ -158,8 +158,42 @@ def test_rows_that_are_none_and_values_that_json_does_not_have_cost_themselves_o
         "it is a int" in reasons[0]
         and "not text" in reasons[1]
         and "already used at row:1" in reasons[2]
-        and "missing" in reasons[3]
+        and "field 'text' is a bytes, which JSON has not" in reasons[3]
     )
+    itself: dict[str, Any] = {"text": "a"}
+    itself["x"] = [itself]
+    found = list(source([itself, {"text": "b", "x": 10**5000}, {"text": "c", "x": {"y": b"left out"}}], fields=["x"]))
+    assert [isinstance(each, Record) for each in found] == [False, False, True]
+
+
+@pytest.mark.parametrize("kind", ["file", "table"])
+def test_a_value_that_python_cannot_hold_costs_its_row_and_a_doubled_column_the_input(tmp_path: Path, kind: str) -> None:
+    bytes_ = pa.array([b"a", b"\xff\xfe", b"c", b"d"])
+    table = pa.table(
+        {"text": pa.Array.from_buffers(pa.string(), 4, bytes_.buffers()), "id": pa.array([1, 2, 10**8, 4], pa.date32())}
+    )
+
+    def place(table: pa.Table) -> object:
+        parquet.write_table(table, tmp_path / "in.parquet")
+        return tmp_path / "in.parquet" if kind == "file" else table
+
+    found = list(source(place(table)))
+    assert [isinstance(each, Record) for each in found] == [True, False, False, True]
+    assert all("the row cannot be read" in each.reason for each in found if isinstance(each, BadRecord))
+    with pytest.raises(UsageError, match="has 2 columns 'text', which text_field names"):
+        source(place(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])))
+
+
+def test_a_parquet_file_damaged_further_on_ends_the_job_as_what_it_is(tmp_path: Path) -> None:
+    table = pa.table({"text": [f"text {index} {index * 7919}" * 20 for index in range(4000)]})
+    parquet.write_table(table, tmp_path / "in.parquet", row_group_size=1000, compression="zstd")
+    data = bytearray((tmp_path / "in.parquet").read_bytes())
+    data[len(data) * 3 // 4 : len(data) * 3 // 4 + 400] = b"\xff" * 400
+    (tmp_path / "in.parquet").write_bytes(data)
+    records = iter(source(tmp_path / "in.parquet"))
+    assert isinstance(next(records), Record)
+    with pytest.raises(UsageError, match=r"in\.parquet is damaged"):
+        list(records)
 
 
 @pytest.mark.parametrize("kind", ["csv.gz", "parquet", "pandas", "arrow", "datasets"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from toolkit.errors import UsageError
-from toolkit.jobs import units
+from toolkit.jobs import csv_units, units
 from toolkit.jobs.read import BadRecord, Record, open_source
 from toolkit.jobs.spec import make_spec
 
@@ -111,6 +111,64 @@ def test_bad_rows_of_a_table_cost_themselves_only(tmp_path: Path) -> None:
     found = texts(records(path))
     assert found[0] == "a" and found[-1] == "b"
     assert ["1 cells" in found[1], "not utf-8" in found[2], "not a row" in found[3]] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "good"),
+    [
+        ('1,"open\n' + "".join(f"{n},row\n" for n in range(2, 400)), 398),  # to the end of the file
+        ('1,"open\n2,row\n3,"quoted"\n4,"two\nlines"\n', 3),
+        ('1,"open\n2,"open\n3,row\n', 1),
+        ("1," + '"' + "x" * 200 + '\n2,row\n3,"' + "y" * 200 + "\n4,row\n", 2),  # a cell above the limit
+    ],
+)
+def test_a_quote_that_is_never_closed_costs_its_own_line_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: str, good: int
+) -> None:
+    monkeypatch.setattr(units, "MAX_RECORD_BYTES", 150 if "xxx" in rows else 10**6)
+    path = tmp_path / "in.csv"
+    path.write_text("id,text\n" + rows)
+    found = records(path)
+    assert sum(isinstance(each, Record) for each in found) == good and len(found) == rows.count("\n") - rows.count("two\n")
+    assert [each.id for each in found if isinstance(each, Record)] == [
+        line.partition(",")[0] for line in rows.splitlines() if "open" not in line and "," in line and "xxx" not in line and "yyy" not in line
+    ]  # fmt: skip
+
+
+def test_a_table_of_nothing_but_open_quotes_is_read_a_bounded_number_of_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "MAX_RECORD_BYTES", 400)
+    path = tmp_path / "in.csv"
+    path.write_text("text\n" + 'a","b\n' * 3000)  # from any line on a row without an end
+    given: list[int] = []
+    plain = csv_units._Feed.__next__
+
+    def counted(self: Any) -> str:
+        given.append(1)
+        return plain(self)
+
+    monkeypatch.setattr(csv_units._Feed, "__next__", counted)
+    found = list(open_source(path, make_spec({"schema": {}})))
+    assert len(given) <= 3001 * (csv_units.MOST_READS + 1) + 10  # the header once more, when the input was opened
+    assert all(isinstance(each, BadRecord) and "more than 400 bytes" in each.reason for each in found[:-100])
+    assert any(isinstance(each, BadRecord) and "lines behind it with it" in each.reason for each in found)
+
+
+def test_a_row_over_several_lines_that_does_not_fit_says_how_many(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text('id,text\n1,"a\n2,b\n3,c",d\n4,e\n')
+    bad, good = records(tmp_path / "in.csv")
+    assert isinstance(bad, BadRecord) and "3 cells over 3 lines" in bad.reason and isinstance(good, Record)
+
+
+@pytest.mark.parametrize("name", ["in.jsonl", "in.csv"])
+def test_utf16_is_recognised_and_refused_as_a_whole(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes('text\n{"text": "a"}\n'.encode("utf-16"))
+    with pytest.raises(UsageError, match="byte order mark of UTF-16"):
+        records(tmp_path / name)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.txt").write_bytes("text".encode("utf-16"))
+    assert "UTF-16" in texts(records(tmp_path / "folder"))[0]
 
 
 def test_an_encoding_can_be_named(tmp_path: Path) -> None:

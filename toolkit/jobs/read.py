@@ -65,11 +65,18 @@ class Source:
 
     def __iter__(self) -> Iterator[Record | BadRecord]:
         with Seen() as seen:
-            for index, unit in enumerate(self.origin.units()):
+            for index, unit in enumerate(self._units()):
                 try:
                     yield _record(index, unit, self.spec, seen)
                 except InputError as error:
                     yield BadRecord(index, unit.name, unit.where, str(error), unit.raw, unit.size)
+
+    def _units(self) -> Iterator[Unit]:
+        """UsageError where the input is damaged further on than anyone has looked: no record is at fault."""
+        try:
+            yield from self.origin.units()
+        except InputError as error:
+            raise UsageError(error.message, hint=error.hint) from None
 
 
 def open_source(place: object, spec: JobSpec) -> Source:

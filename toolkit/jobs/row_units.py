@@ -3,7 +3,7 @@
 In: a file or an object, the columns that matter.   Out: Units, one a row.
 Knows nothing about: which columns a record needs. Imports none of those packages but pyarrow, and that for files only.
 Invariants: rows are taken in small batches, never a whole table at once; a value that JSON does not have becomes text (dates) or null
-(NaN), and one that is neither (bytes, images) is left out of the row.
+(NaN); one that is neither (bytes, images) costs its row, or is left out where it is inside another value.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import datetime
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,13 @@ BATCH = 64
 
 class _Left:
     """Stands for a value that no prompt can take."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    """Stands for a row that cannot be read."""
+
+    why: str
 
 
 def parquet_columns(path: Path) -> list[str]:
@@ -48,9 +56,25 @@ def parquet_units(path: Path, name: str, columns: Sequence[str]) -> Iterator[Uni
         there = [each for each in columns if each in file.schema_arrow.names]
         try:
             batches = file.iter_batches(batch_size=BATCH, columns=there)
-            yield from _units((row for batch in batches for row in batch.to_pylist()), name, there)
+            yield from _units((row for batch in batches for row in _listed(batch)), name, there)
         except (OSError, ValueError) as error:  # pyarrow's own are both
             raise InputError(f"input {path} is damaged: {' '.join(str(error).split())[:200]}") from None
+
+
+def _listed(batch: Any) -> Iterable[object]:
+    """Rows as Python has them; where one has a value that Python has not (text that is no UTF-8, a far date), a _Broken in its place."""
+    try:
+        rows: list[object] = batch.to_pylist()
+    except (ValueError, OverflowError):
+        return (_one(batch.slice(at, 1)) for at in range(batch.num_rows))
+    return rows
+
+
+def _one(row: Any) -> object:
+    try:
+        return row.to_pylist()[0]
+    except (ValueError, OverflowError) as error:
+        return _Broken(" ".join(str(error).split())[:200])
 
 
 def _parquet(path: Path) -> Any:
@@ -88,9 +112,9 @@ def _rows(rows: Any, columns: Sequence[str]) -> Iterable[object]:
     if hasattr(rows, "iloc") and hasattr(rows, "to_dict"):  # pandas
         return (row for start in range(0, len(rows), BATCH) for row in rows.iloc[start : start + BATCH].to_dict("records"))
     if hasattr(rows, "to_batches"):  # pyarrow
-        return (row for batch in rows.to_batches(max_chunksize=BATCH) for row in batch.to_pylist())
+        return (row for batch in rows.to_batches(max_chunksize=BATCH) for row in _listed(batch))
     if hasattr(rows, "read_next_batch"):  # pyarrow's stream of batches, each as large as its writer made it
-        return (row for batch in rows for start in range(0, len(batch), BATCH) for row in batch.slice(start, BATCH).to_pylist())
+        return (row for batch in rows for start in range(0, len(batch), BATCH) for row in _listed(batch.slice(start, BATCH)))
     if (
         hasattr(rows, "select_columns") and rows.column_names
     ):  # Hugging Face datasets: images and sounds are not decoded for nothing
@@ -101,20 +125,33 @@ def _rows(rows: Any, columns: Sequence[str]) -> Iterable[object]:
 def _units(rows: Iterable[object], name: str, columns: Sequence[str]) -> Iterator[Unit]:
     for number, row in enumerate(rows, start=1):
         where, own = f"{name}:{number}", f"row-{number}"
-        if not isinstance(row, Mapping):
-            yield Unit(
-                where,
-                own,
-                repr(row)[:MAX_RAW_CHARS],
-                0,
-                partial(failed, f"it is a {type(row).__name__}: a record is a mapping"),
-            )
-            continue
-        plain = {each: item for each in columns if each in row and not isinstance(item := _plain(row[each]), _Left)}
-        raw = json.dumps(plain, ensure_ascii=False)
-        size = len(raw)
-        parse = partial(failed, f"the record has more than {MAX_RECORD_BYTES} bytes") if size > MAX_RECORD_BYTES else plain.copy
-        yield Unit(where, own, raw[:MAX_RAW_CHARS], size, parse)
+        try:
+            plain = _plain_row(row, columns)
+            raw = json.dumps(plain, ensure_ascii=False)
+            if len(raw) > MAX_RECORD_BYTES:
+                raise InputError(f"the record has more than {MAX_RECORD_BYTES} bytes")
+        except (
+            InputError,
+            RecursionError,
+            ValueError,
+        ) as error:  # it holds itself; an integer of more digits than Python writes
+            why = error.message if isinstance(error, InputError) else f"it is no JSON: {error}"
+            yield Unit(where, own, "", 0, partial(failed, why))
+        else:
+            yield Unit(where, own, raw[:MAX_RAW_CHARS], len(raw), plain.copy)
+
+
+def _plain_row(row: object, columns: Sequence[str]) -> dict[str, Json]:
+    """The columns that matter as JSON; InputError where one of them is nothing that JSON has."""
+    if isinstance(row, _Broken):
+        raise InputError(f"the row cannot be read: {row.why}")
+    if not isinstance(row, Mapping):
+        raise InputError(f"it is a {type(row).__name__}: a record is a mapping")
+    plain = {each: _plain(row[each]) for each in columns if each in row}
+    for name, item in plain.items():
+        if isinstance(item, _Left):
+            raise InputError(f"field {name!r} is a {type(row[name]).__name__}, which JSON has not")
+    return plain
 
 
 def _plain(value: object) -> Json | _Left:

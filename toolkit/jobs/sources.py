@@ -166,10 +166,12 @@ def _wanted(spec: JobSpec) -> list[str]:
 
 
 def _check_columns(header: list[str], name: str, spec: JobSpec) -> None:
-    """UsageError where a table lacks a column that every record needs: it would fail each of them."""
+    """UsageError where a table lacks a column that every record needs, or has it twice: it would fail each of them."""
     needed = {"text_field": spec.text_field, "id_field": spec.id_field, "schema_field": spec.schema_field}
     wanted: Iterator[tuple[str, str | None]] = chain(needed.items(), (("fields", each) for each in spec.fields))
     for option, column in wanted:
+        if column is not None and header.count(column) > 1:
+            raise UsageError(f"{name} has {header.count(column)} columns {column!r}, which {option} names: rename them")
         if column is not None and column not in header:
             raise UsageError(
                 f"{option} = {column!r} is not a column of {name}: its header names {', '.join(header)}",
@@ -189,6 +191,7 @@ def _file_row(path: Path, spec: JobSpec) -> Row:
             raw = file.read(cut.MAX_RECORD_BYTES + 1)
     except OSError as error:
         raise InputError(f"it cannot be read: {error.strerror or error}") from None
+    cut.check_utf16(raw, spec.encoding)
     if b"\0" in raw:
         raise InputError("the file holds a zero byte: it is not text")
     return {spec.text_field: decoded(raw, spec.encoding).removeprefix("\ufeff")}

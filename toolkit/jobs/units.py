@@ -19,6 +19,7 @@ from toolkit.schema import parse_json
 MAX_RECORD_BYTES = 8 << 20
 MAX_RAW_CHARS = 2000
 BOM = b"\xef\xbb\xbf"
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 Row = Mapping[str, Json]
 
@@ -58,9 +59,17 @@ def decoded(raw: bytes, encoding: str) -> str:
         raise InputError(f"byte {error.start} is not {encoding}: {error.reason}", hint="name another --encoding") from None
 
 
+def check_utf16(start: bytes, encoding: str) -> None:
+    """InputError for the first bytes of UTF-16 (or UTF-32) text, as some editors and Excel save it: no line of it could be read."""
+    if encoding == "utf-8" and start.startswith(UTF16):
+        raise InputError("it begins with the byte order mark of UTF-16", hint="save it as UTF-8")
+
+
 def jsonl_units(name: str, file: IO[bytes], encoding: str) -> Iterator[Unit]:
     """One unit a line that is not blank."""
     for number, line in enumerate(lines(file), start=1):
+        if number == 1:
+            check_utf16(line, encoding)
         line = line.removeprefix(BOM) if number == 1 else line
         if line.strip():
             yield Unit(f"{name}:{number}", f"line-{number}", _shown(line), len(line), partial(_json_row, line, encoding))
