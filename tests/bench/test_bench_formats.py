@@ -41,6 +41,20 @@ def test_perplexity_is_that_of_the_whole_text_in_pieces(monkeypatch: pytest.Monk
     assert found["text"]["float32"] == pytest.approx(float(torch.cat(losses).mean().exp()), rel=1e-4)
     assert found["text"]["kl"] > 0 and 0.8 < found["text"]["top1"] <= 1
     assert 1 <= found["chat"]["tokens"] <= formats.ANSWER
+    assert "hidden_size = 48" in found["int4"]["refused"]
+
+
+def test_int4_is_measured_beside_int8_and_judged_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "QUESTIONS", ("why?",))
+    found = compared(hidden_size=64, heads=8, intermediate=96)
+    for name in ("text", "chat"):
+        eight, four = found[name], found["int4"][name]
+        assert four["tokens"] == eight["tokens"] and four["float32"] == eight["float32"]
+        assert four["kl"] > 4 * eight["kl"] and four["ratio"] == four["int4"] / four["float32"]
+    most = max(found[name]["ratio"] for name in ("text", "chat"))
+    assert found["int4"]["text"]["ratio"] > most
+    monkeypatch.setattr(formats, "MOST", most)
+    assert compared(hidden_size=64, heads=8, intermediate=96)["verdict"] == "PASS"
 
 
 def test_a_format_that_costs_more_than_allowed_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,4 +80,6 @@ def test_int8_costs_less_than_one_percent_of_perplexity_on_the_real_model(monkey
     monkeypatch.setattr(formats, "QUESTIONS", formats.QUESTIONS[:3])  # float32 writes the answers, at a tenth of int8's pace
     found = formats.run()
     assert found["verdict"] == "PASS"
-    assert all(found[name]["top1"] > 0.94 and found[name]["kl"] < 0.01 for name in ("text", "chat"))
+    for sets in (found, found["int4"]):  # the default model's file has 4-bit weights: int4 meets them exactly
+        assert all(sets[name]["top1"] > 0.94 and sets[name]["kl"] < 0.01 for name in ("text", "chat"))
+    assert all(found["int4"][name]["kl"] < found[name]["kl"] for name in ("text", "chat"))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 import torch
 
 from tests.model.native_twin import random_decoder
-from toolkit.engine import formats
+from toolkit.engine import formats, load
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.engine.formats import formatted
 from toolkit.errors import UnsupportedError, UsageError
@@ -68,5 +69,25 @@ def test_int8_refuses_what_it_cannot_run_and_unknown_formats_are_refused_by_name
         EmbeddedEngine("tiny", dtype="bfloat16", format="int8")
     with pytest.raises(UnsupportedError, match="contradicts dtype"):
         EmbeddedEngine("tiny", dtype="bfloat16", format="float32")
-    with pytest.raises(UsageError, match=r"'int4' is not allowed: auto, int8, float32"):
-        EmbeddedEngine("tiny", format="int4")
+    with pytest.raises(UnsupportedError, match=r"int4 path .* hidden_size = 48 is no multiple of 32"):
+        formatted(random_decoder(), "int4")
+    with pytest.raises(UsageError, match=r"'int3' is not allowed: auto, int8, int4, float32"):
+        EmbeddedEngine("tiny", format="int3")
+
+
+@native
+def test_int4_runs_natively_and_its_packed_weights_are_kept_apart_from_those_of_int8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedEngine("tiny", format="int4") as engine:
+        assert engine.format.startswith("int4 (")
+    monkeypatch.setattr(load, "models_folder", lambda: tmp_path / "models")
+    model = tiny_model()
+    hidden = torch.randn(3, model.config.hidden_size, generator=torch.Generator().manual_seed(0))
+    fresh = {bits: load._native(lambda: model, model.config, "mark", bits) for bits in (8, 4)}
+    kept = {bits: load._native(lambda: pytest.fail("packed again"), model.config, "mark", bits) for bits in (8, 4)}
+    assert [kept[bits].format for bits in (8, 4)] == ["int8", "int4"]
+    for bits in (8, 4):
+        assert torch.equal(kept[bits].packed.layers[0].down.tiles, fresh[bits].packed.layers[0].down.tiles)
+        assert torch.equal(kept[bits].logits(hidden), fresh[bits].logits(hidden))
+    assert kept[4].bytes_read < kept[8].bytes_read

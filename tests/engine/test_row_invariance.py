@@ -1,4 +1,4 @@
-"""The law of the native path: for one sequence every bit of its logits is the same whatever else is in the pass.
+"""The law of the native path, at 8 and at 4 bits: for one sequence every bit of its logits is the same whatever else is in the pass.
 
 Every case is compared, with ==, to the sequence fed alone and one token at a time, by one thread, with blocks of 16.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence as Many
-from typing import Any
 
 import pytest
 import torch
@@ -32,8 +31,8 @@ def texts(count: int) -> list[list[int]]:
     return [[rng.randrange(256) for _ in range(LENGTH)] for _ in range(count)]
 
 
-def new_forward(block_size: int = 16, threads: int = 1, **options: Any) -> Forward:
-    decoder = NativeDecoder(tiny_model(hidden_size=64, layers=3, heads=8, kv_heads=2), threads=threads, **options)
+def new_forward(block_size: int = 16, threads: int = 1, bits: int = 8) -> Forward:
+    decoder = NativeDecoder(tiny_model(hidden_size=64, layers=3, heads=8, kv_heads=2), threads=threads, bits=bits)
     blocks = 4096 // block_size
     return Forward(decoder, vocab_size=261, kv_blocks=blocks, block_size=block_size, device=torch.device("cpu"))
 
@@ -47,10 +46,16 @@ def start(forward: Forward, prompt: Many[int] = ()) -> Sequence:
     return Sequence(prompt, forward.table())
 
 
+@pytest.fixture(scope="module", params=[8, 4])
+def bits(request: pytest.FixtureRequest) -> int:
+    found: int = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def alone() -> list[torch.Tensor]:
+def alone(bits: int) -> list[torch.Tensor]:
     """Logits [LENGTH, V] of every text."""
-    found, forward = [], new_forward()
+    found, forward = [], new_forward(bits=bits)
     for text in texts(32):
         sequence = start(forward)
         found.append(torch.cat([forward([feed(forward, sequence, [token])])[0] for token in text]))
@@ -60,9 +65,9 @@ def alone() -> list[torch.Tensor]:
 
 @pytest.mark.parametrize(("block_size", "threads"), list(itertools.product((1, 4, 16), (1, 2))))
 def test_every_number_of_sequences_in_a_pass_gives_the_bits_of_one(
-    block_size: int, threads: int, alone: list[torch.Tensor]
+    block_size: int, threads: int, bits: int, alone: list[torch.Tensor]
 ) -> None:
-    forward, rng = new_forward(block_size, threads), random.Random(block_size)
+    forward, rng = new_forward(block_size, threads, bits), random.Random(block_size)
     for rows in range(1, 33):
         lines = texts(32)[:rows]
         sequences = [start(forward) for _ in lines]
@@ -77,8 +82,8 @@ def test_every_number_of_sequences_in_a_pass_gives_the_bits_of_one(
 
 
 @pytest.mark.parametrize("block_size", [1, 4, 16])
-def test_every_cut_of_a_prompt_gives_the_same_bits(block_size: int, alone: list[torch.Tensor]) -> None:
-    forward = new_forward(block_size, 2)
+def test_every_cut_of_a_prompt_gives_the_same_bits(block_size: int, bits: int, alone: list[torch.Tensor]) -> None:
+    forward = new_forward(block_size, 2, bits)
     for pieces in ([40], [1, 39], [39, 1], [16, 24], [17, 23], [5] * 8, [3, 7, 11, 19]):
         sequence, line, found, at = start(forward), texts(1)[0], [], 0
         for count in pieces:
@@ -89,8 +94,10 @@ def test_every_cut_of_a_prompt_gives_the_same_bits(block_size: int, alone: list[
 
 
 @pytest.mark.parametrize(("block_size", "threads"), list(itertools.product((1, 4, 16), (1, 2))))
-def test_beams_over_shared_and_copied_blocks_give_the_bits_of_sequences_of_their_own(block_size: int, threads: int) -> None:
-    forward, lines = new_forward(block_size, threads), texts(6)
+def test_beams_over_shared_and_copied_blocks_give_the_bits_of_sequences_of_their_own(
+    block_size: int, threads: int, bits: int
+) -> None:
+    forward, lines = new_forward(block_size, threads, bits), texts(6)
     prompt = texts(7)[6][:21]
     root = start(forward)
     forward([feed(forward, root, prompt)])
@@ -109,8 +116,8 @@ def test_beams_over_shared_and_copied_blocks_give_the_bits_of_sequences_of_their
         lone.release()
 
 
-def test_a_prefix_from_the_cache_gives_the_bits_of_one_computed_anew(alone: list[torch.Tensor]) -> None:
-    forward, line = new_forward(4, 2), texts(1)[0]
+def test_a_prefix_from_the_cache_gives_the_bits_of_one_computed_anew(bits: int, alone: list[torch.Tensor]) -> None:
+    forward, line = new_forward(4, 2, bits), texts(1)[0]
     first = start(forward)
     forward([feed(forward, first, line[:30])])
     forward.keep_prefix(first)
@@ -120,11 +127,11 @@ def test_a_prefix_from_the_cache_gives_the_bits_of_one_computed_anew(alone: list
     assert torch.equal(forward([Feed(second, 12, 12)])[0], alone[0][28:])
 
 
-def test_requests_get_the_same_tokens_and_log_probabilities_alone_and_together() -> None:
+def test_requests_get_the_same_tokens_and_log_probabilities_alone_and_together(bits: int) -> None:
     prompts = ["one", "and two", "a third, longer than those before it", "4", "five five five"]
     sampling = SamplingParams(temperature=0.8, seed=3, max_tokens=12, logprobs=3, ignore_eos=True)
     requests = [Request(prompt=prompt, sampling=sampling, id=prompt) for prompt in prompts]
-    with EmbeddedEngine("tiny", format="int8", kv_blocks=256, prefix_cache=False) as engine:
+    with EmbeddedEngine("tiny", format=f"int{bits}", kv_blocks=256, prefix_cache=False) as engine:
         together = {event.request_id: event for event in engine.generate(requests) if isinstance(event, Done)}
         for request in requests:
             (lone,) = [event for event in engine.generate([request]) if isinstance(event, Done)]
@@ -132,19 +139,19 @@ def test_requests_get_the_same_tokens_and_log_probabilities_alone_and_together()
             assert lone.result.logprobs == together[request.id].result.logprobs
 
 
-def test_a_beam_search_has_the_same_scores_alone_and_next_to_others() -> None:
+def test_a_beam_search_has_the_same_scores_alone_and_next_to_others(bits: int) -> None:
     grammar = Grammar("choices", '["red", "green", "blue", "yellow"]')
     request = Request(prompt="colour: ", beam=BeamParams(width=3, n=3), grammar=grammar, id="beam")
     others = [Request(prompt=f"text {i}", sampling=SamplingParams(max_tokens=20), id=f"other-{i}") for i in range(6)]
-    with EmbeddedEngine("tiny", format="int8", kv_blocks=512) as engine:
+    with EmbeddedEngine("tiny", format=f"int{bits}", kv_blocks=512) as engine:
         (lone,) = [event for event in engine.generate([request]) if isinstance(event, Done)]
         crowd = {event.request_id: event for event in engine.generate([*others, request]) if isinstance(event, Done)}
     assert lone.result.alternatives == crowd["beam"].result.alternatives
 
 
 @pytest.mark.slow
-def test_the_real_model_gives_the_same_bits_for_every_number_of_rows_and_every_cut() -> None:
-    decoder = NativeDecoder(load_model(resolve("smollm2")))
+def test_the_real_model_gives_the_same_bits_for_every_number_of_rows_and_every_cut(bits: int) -> None:
+    decoder = NativeDecoder(load_model(resolve("smollm2")), bits=bits)
     forward = Forward(decoder, vocab_size=49152, kv_blocks=1024, block_size=4, device=torch.device("cpu"), prefix_cache=False)
     rng = random.Random(1)
     line = [rng.randrange(17, 49152) for _ in range(60)]

@@ -20,14 +20,24 @@ static float *floats(int64_t n) {
     return p;
 }
 
-static linear weights(int64_t outputs, int64_t inputs, int biased) {
+static linear weights(int64_t outputs, int64_t inputs, int biased, int bits) {
     int64_t padded = (outputs + TILE - 1) / TILE * TILE;
+    if (bits == 4) { /* any bits are weights; steps and offsets are halves of 0.5 ... 2 of either sign, scales powers of two */
+        int64_t spans = inputs / SPAN, bytes = padded / TILE * spans * SPAN_BYTES;
+        uint8_t *tiles = memory(bytes);
+        float *scale = malloc((size_t)padded * sizeof *scale);
+        for (int64_t i = 0; i < bytes; i++) tiles[i] = (uint8_t)(random_float() * 128.0f + 128.0f);
+        for (int64_t s = 0; s < padded / TILE * spans; s++)
+            for (int i = 1; i < SPAN_HEAD; i += 2) tiles[s * SPAN_BYTES + i] = (uint8_t)(0x38 + tiles[s * SPAN_BYTES + i] % 8) | (i & 2 ? 0x80 : 0);
+        for (int64_t n = 0; n < padded; n++) scale[n] = n % 2 ? 0.03125f : 0.0625f;
+        return (linear){tiles, scale, biased ? floats(padded) : NULL, outputs, inputs, 4};
+    }
     int8_t *tiles = memory(padded * inputs);
     float *scale = calloc((size_t)padded, sizeof *scale), *weight = floats(outputs * inputs);
     memset(tiles, 0, (size_t)(padded * inputs));
     native_pack(weight, outputs, inputs, 2, tiles, scale);
     free(weight);
-    return (linear){tiles, scale, biased ? floats(padded) : NULL, outputs, inputs};
+    return (linear){tiles, scale, biased ? floats(padded) : NULL, outputs, inputs, 8};
 }
 
 static void drop(linear w) {
@@ -74,14 +84,14 @@ static void run(const model *m, int64_t cut, int64_t threads, const float *input
 }
 
 static int check(int64_t hidden, int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t intermediate, int64_t vocabulary,
-                 int extras, int bare) {
+                 int extras, int bare, int bits) {
     int64_t qkv = (heads + 2 * kv_heads) * head_dim, padded = (vocabulary + TILE - 1) / TILE * TILE;
-    layer l = {weights(qkv, hidden, extras),           weights(hidden, heads * head_dim, extras),
-               weights(2 * intermediate, hidden, 0),   weights(hidden, intermediate, 0),
+    layer l = {weights(qkv, hidden, extras, bits),     weights(hidden, heads * head_dim, extras, bits),
+               weights(2 * intermediate, hidden, 0, bits), weights(hidden, intermediate, 0, bits),
                floats(hidden),                         floats(hidden),
                extras ? floats(head_dim) : NULL,       extras ? floats(head_dim) : NULL};
     layer both[2] = {l, l};
-    model m = {hidden, 2, heads, kv_heads, head_dim, intermediate, 1e-5f, 0, both, floats(hidden), weights(vocabulary, hidden, 0),
+    model m = {hidden, 2, heads, kv_heads, head_dim, intermediate, 1e-5f, 0, both, floats(hidden), weights(vocabulary, hidden, 0, 8),
                {0}, floats(CONTEXT * head_dim / 2), floats(CONTEXT * head_dim / 2)};
     const float *norm = m.norm;
     m.embedding = m.head;
@@ -103,7 +113,7 @@ static int check(int64_t hidden, int64_t heads, int64_t kv_heads, int64_t head_d
                 }
             }
     }
-    printf("hidden %d heads %d/%d x %d: %s\n", (int)hidden, (int)heads, (int)kv_heads, (int)head_dim, wrong ? "WRONG" : "equal");
+    printf("%d bits, hidden %d heads %d/%d x %d: %s\n", bits, (int)hidden, (int)heads, (int)kv_heads, (int)head_dim, wrong ? "WRONG" : "equal");
     drop(l.qkv);
     drop(l.o);
     drop(l.gate_up);
@@ -120,9 +130,10 @@ static int check(int64_t hidden, int64_t heads, int64_t kv_heads, int64_t head_d
 }
 
 int main(void) {
-    int wrong = check(32, 4, 2, 8, 64, 261, 0, 0);
-    wrong |= check(48, 6, 2, 24, 80, 97, 1, 0);
-    wrong |= check(8, 1, 1, 72, 2 * STRETCH + 16, 33, 0, 0);
-    wrong |= check(32, 4, 2, 8, 64, 97, 0, 1);
+    int wrong = check(32, 4, 2, 8, 64, 261, 0, 0, 8);
+    wrong |= check(48, 6, 2, 24, 80, 97, 1, 0, 8);
+    wrong |= check(8, 1, 1, 72, 2 * STRETCH + 16, 33, 0, 0, 8);
+    wrong |= check(32, 4, 2, 8, 64, 97, 0, 1, 8);
+    wrong |= check(64, 8, 2, 24, 96, 97, 1, 0, 4);
     return wrong;
 }

@@ -76,9 +76,36 @@ def weights(weight: Floats) -> tuple[NDArray[np.int64], Floats]:
     return np.rint(weight / np.where(scale > 0, scale, F(1))[:, None]).astype(np.int64), scale
 
 
-def product(x: Floats, linear: Linear) -> Floats:
-    (X, xs), (W, ws) = quantise(x), weights(linear.weight.numpy())
-    y = (W @ X).astype(F) * (xs * ws)
+def weights4(weight: Floats) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
+    """W [N, K / 32, 32], steps and offsets [N, K / 32] that are halves, scale [N]."""
+    scale = np.ldexp(np.ones(len(weight), F), np.frexp(np.abs(weight).max(1))[1] - 1)
+    spans = (weight / scale[:, None]).reshape(len(weight), -1, 32)
+    step = ((spans.max(2) - spans.min(2)) / F(15)).astype(np.float16).astype(F)
+    offset = spans.min(2).astype(np.float16).astype(F)
+    W = np.rint((spans - offset[..., None]) / np.where(step > 0, step, F(1))[..., None]).clip(0, 15)
+    return W.astype(np.int64), step, offset, scale
+
+
+def meant(weight: Floats, bits: int) -> Floats:
+    """What the packed form of a matrix stands for."""
+    if bits == 8:
+        W, scale = weights(weight)
+        return W * scale[:, None]
+    W, step, offset, scale = weights4(weight)
+    return (step[..., None] * W + offset[..., None]).reshape(weight.shape) * scale[:, None]
+
+
+def product(x: Floats, linear: Linear, bits: int = 8) -> Floats:
+    X, xs = quantise(x)
+    if bits == 8:
+        W, ws = weights(linear.weight.numpy())
+        sums = (W @ X).astype(F)
+    else:
+        W, step, offset, ws = weights4(linear.weight.numpy())
+        sums = np.zeros(len(W), F)
+        for s, part in enumerate(X.reshape(-1, 32)):
+            sums = sums + (step[:, s] * (W[:, s] @ part).astype(F) + offset[:, s] * F(part.sum()))
+    y = sums * (xs * ws)
     return y if linear.bias is None else y + linear.bias.numpy()
 
 
@@ -95,8 +122,8 @@ def attend(q: Floats, keys: Floats, values: Floats) -> Floats:
 class Twin:
     """One sequence, its keys and values in lists."""
 
-    def __init__(self, decoder: Decoder) -> None:
-        self.decoder, self.config = decoder, decoder.config
+    def __init__(self, decoder: Decoder, bits: int = 8) -> None:
+        self.decoder, self.config, self.bits = decoder, decoder.config, bits
         self.keys: list[list[list[Floats]]] = [[[] for _ in range(self.config.kv_heads)] for _ in range(self.config.layers)]
         self.values: list[list[list[Floats]]] = [[[] for _ in range(self.config.kv_heads)] for _ in range(self.config.layers)]
         W, scale = weights(decoder.embedding.numpy())
@@ -107,8 +134,8 @@ class Twin:
         x, eps = self.embedding[token].copy(), self.config.rms_eps
         for at, block in enumerate(self.decoder.blocks):
             x = x + self._attention(at, block, norm(x, block.attention_norm.numpy(), eps), position)
-            gate, up = np.split(product(norm(x, block.mlp_norm.numpy(), eps), block.gate_up), 2)
-            x = x + product(gate / (F(1) + exponential(-gate)) * up, block.down)
+            gate, up = np.split(product(norm(x, block.mlp_norm.numpy(), eps), block.gate_up, self.bits), 2)
+            x = x + product(gate / (F(1) + exponential(-gate)) * up, block.down, self.bits)
         return norm(x, self.decoder.norm.numpy(), eps)
 
     def logits(self, hidden: Floats) -> Floats:
@@ -116,7 +143,7 @@ class Twin:
 
     def _attention(self, at: int, block: Block, x: Floats, position: int) -> Floats:
         shape = self.config
-        heads = product(x, block.qkv).reshape(-1, shape.head_dim)
+        heads = product(x, block.qkv, self.bits).reshape(-1, shape.head_dim)
         angles = torch.tensor(float(position)) * rope_frequencies(shape)
         cos, sin = angles.cos().numpy(), angles.sin().numpy()
         for i in range(shape.heads + shape.kv_heads):
@@ -131,4 +158,4 @@ class Twin:
         for i in range(shape.heads):
             h = i // (shape.heads // shape.kv_heads)
             out.append(attend(heads[i], np.stack(self.keys[at][h]), np.stack(self.values[at][h])))
-        return product(np.concatenate(out), block.o)
+        return product(np.concatenate(out), block.o, self.bits)

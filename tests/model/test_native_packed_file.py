@@ -23,16 +23,18 @@ def tensors(model: PackedModel) -> list[torch.Tensor]:
     return [*(m.tiles for m in matrices), *(m.scale for m in matrices), *biases, *norms]
 
 
-@pytest.fixture
-def packed() -> PackedModel:
-    return pack_model(tiny_model())
+@pytest.fixture(params=[8, 4])
+def packed(request: pytest.FixtureRequest) -> PackedModel:
+    return pack_model(tiny_model(), request.param)
 
 
 def test_a_packed_model_is_read_back_bit_for_bit(packed: PackedModel, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "model.safetensors"
     assert save_packed(path, packed, "mark")
-    again = load_packed(path, packed.config, "mark")
-    assert again is not None and (again.head is again.embedding) == (packed.head is packed.embedding)
+    again = load_packed(path, packed.config, "mark", packed.bits)
+    assert again is not None and again.bits == packed.bits
+    assert load_packed(path, packed.config, "mark", 12 - packed.bits) is None
+    assert (again.head is again.embedding) == (packed.head is packed.embedding)
     for one, two in zip(tensors(packed), tensors(again), strict=True):
         assert torch.equal(one, two)
     assert [item.name for item in path.parent.iterdir()] == [path.name]
@@ -44,22 +46,22 @@ def test_another_fingerprint_config_or_a_damaged_file_is_not_read(packed: Packed
     from dataclasses import replace
 
     path = tmp_path / "model.safetensors"
-    assert load_packed(path, packed.config, "mark") is None
+    assert load_packed(path, packed.config, "mark", packed.bits) is None
     assert save_packed(path, packed, "mark")
-    assert load_packed(path, packed.config, "other") is None
-    assert load_packed(path, replace(packed.config, layers=packed.config.layers + 1), "mark") is None
-    assert load_packed(path, replace(packed.config, layers=packed.config.layers - 1), "mark") is None
-    assert load_packed(path, replace(packed.config, qk_norm=not packed.config.qk_norm), "mark") is None
+    assert load_packed(path, packed.config, "other", packed.bits) is None
+    assert load_packed(path, replace(packed.config, layers=packed.config.layers + 1), "mark", packed.bits) is None
+    assert load_packed(path, replace(packed.config, layers=packed.config.layers - 1), "mark", packed.bits) is None
+    assert load_packed(path, replace(packed.config, qk_norm=not packed.config.qk_norm), "mark", packed.bits) is None
     whole = path.read_bytes()
     for damaged in (whole[:-1], whole[: len(whole) // 2], b"", b"\xff" * 64):
         path.write_bytes(damaged)
-        assert load_packed(path, packed.config, "mark") is None
+        assert load_packed(path, packed.config, "mark", packed.bits) is None
 
 
 def test_scales_that_are_no_numbers_are_refused(packed: PackedModel, tmp_path: Path) -> None:
     packed.head.scale[0] = float("nan")
     path = tmp_path / "model.safetensors"
-    assert save_packed(path, packed, "mark") and load_packed(path, packed.config, "mark") is None
+    assert save_packed(path, packed, "mark") and load_packed(path, packed.config, "mark", packed.bits) is None
 
 
 def test_a_folder_that_cannot_be_written_leaves_no_file_and_says_so(packed: PackedModel, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from toolkit.contracts import Completion, Engine, Timing, Usage
 from toolkit.draft.contract import Cost
 from toolkit.draft.model import weights_read
 from toolkit.model.config import ModelConfig
+from toolkit.model.native.decoder import NativeDecoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +52,10 @@ def model_of(engine: Engine) -> Model | None:
         return None
     decoder, source = parts
     itemsize = decoder.dtype.itemsize
-    weights = weights_read(decoder.config)
+    is_native = isinstance(decoder, NativeDecoder)
     return Model(
         config=decoder.config,
-        weight_bytes=weights * (1 if engine.format.startswith("int8") else itemsize),  # type: ignore[attr-defined]
+        weight_bytes=decoder.bytes_read if is_native else weights_read(decoder.config) * itemsize,
         kv_itemsize=itemsize,
         draft=Cost() if source is None else source.cost,
     )

@@ -105,7 +105,7 @@ class _Work:
 
     def __init__(self, engine: Engine, prompts: Sequence[Sequence[int]], tokens: int) -> None:
         self.engine, self.prompts, self.tokens = engine, prompts, tokens
-        self.tie = 0.0 if getattr(engine, "format", "").startswith("int8") else TIE
+        self.tie = 0.0 if getattr(engine, "format", "").startswith(("int8", "int4")) else TIE
 
     def decode(self, grammar: str, batch: int, speculate: bool, done: Callable[[int], None]) -> list[Completion]:
         """Greedy texts of all prompts, `batch` at a time."""

@@ -1,8 +1,9 @@
-"""Formats: what int8 weights and 14-bit activations cost in quality, next to float32 of the same model.
+"""Formats: what weights of 8 and of 4 bits with 14-bit activations cost in quality, next to float32 of the same model.
 
 In: a model, a text file or none.   Out: per set of tokens both perplexities, top-1 agreement and KL divergence, as one dict.
 Knows nothing about: speed, tasks (bench quality measures those).
-Invariants: both formats score the same tokens; the verdict is HOLD where int8 costs more than 1 % of float32's perplexity.
+Invariants: all formats score the same tokens; the verdict is HOLD where int8, the default, costs more than 1 % of float32's
+perplexity. int4's figures are told, not judged: what 4 bits cost depends on how the checkpoint's own weights were kept.
 The sets: "text" is documentation that every machine has (docstrings of the standard library, or the file given), "chat"
 is what the float32 model itself answers to a few questions, greedily.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from toolkit.engine.forward import Feed, Forward
 from toolkit.engine.sequence import Sequence
 from toolkit.errors import InputError
 from toolkit.model.decoder import Decoder
-from toolkit.model.native.decoder import NativeDecoder
+from toolkit.model.native.decoder import NativeDecoder, refusal
 
 MOST = 1.01  # int8 perplexity over float32's
 PIECE = 256  # tokens scored in one pass, each piece from an empty context
@@ -52,7 +53,10 @@ class Piece(NamedTuple):
 
 
 def run(model: str = "smollm2", *, text: Path | None = None, console: Console | None = None) -> dict[str, Any]:
-    """{verdict, kernels, text: {...}, chat: {...}}; each set {tokens, float32, int8, ratio, top1, kl}."""
+    """{verdict, kernels, text, chat, int4}; a set {tokens, float32, int8, ratio, top1, kl}.
+
+    int4 has the sets again with "int4" for "int8", or {refused} where the model's widths have no such form.
+    """
     from toolkit.model.store import resolve
     from toolkit.model.weights import load_model
     from toolkit.text.tokenizer import load_tokenizer
@@ -64,13 +68,20 @@ def run(model: str = "smollm2", *, text: Path | None = None, console: Console | 
 
 def compare(decoder: Decoder, tokenizer: Tokenizer, text: str, console: Console | None = None) -> dict[str, Any]:
     """The same for a decoder in hand."""
-    native = NativeDecoder(decoder)
-    exact, rounded = (forward_of(each, tokenizer) for each in (decoder, native))
-    found: dict[str, Any] = {name: _named(measure(exact, rounded, each)) for name, each in sets(exact, tokenizer, text).items()}
+    native, why = NativeDecoder(decoder), refusal(decoder.config, decoder.device, decoder.dtype, 4)
+    rounded = {"int8": native} | ({} if why else {"int4": NativeDecoder(decoder, bits=4)})
+    exact, others = forward_of(decoder, tokenizer), {name: forward_of(each, tokenizer) for name, each in rounded.items()}
+    found: dict[str, dict[str, Any]] = {name: {} for name in others}
+    for title, pieces in sets(exact, tokenizer, text).items():
+        for name, figures in measure_all(exact, others, pieces).items():
+            found[name][title] = {{"exact": "float32", "rounded": name}.get(key, key): value for key, value in figures.items()}
     if console is not None:
         console.print(_table(found))
-    worst = max(each["ratio"] for each in found.values())
-    return {"verdict": "PASS" if worst <= MOST else "HOLD", "kernels": native.kernels} | found
+        if why:
+            console.print(f"int4 is not measured: {why}", markup=False)
+    worst = max(each["ratio"] for each in found["int8"].values())
+    result = {"verdict": "PASS" if worst <= MOST else "HOLD", "kernels": native.kernels} | found["int8"]
+    return result | {"int4": found.get("int4", {"refused": why})}
 
 
 def sets(exact: Forward, tokenizer: Tokenizer, text: str) -> dict[str, list[Piece]]:
@@ -80,25 +91,33 @@ def sets(exact: Forward, tokenizer: Tokenizer, text: str) -> dict[str, list[Piec
 
 def measure(exact: Forward, rounded: Forward, pieces: list[Piece]) -> dict[str, Any]:
     """{tokens, exact, rounded, ratio, top1, kl}: both perplexities, the other's over the exact one's, agreement, nats."""
-    tokens, agree = 0, 0
-    loss, other, divergence = 0.0, 0.0, 0.0
+    return measure_all(exact, {"rounded": rounded}, pieces)["rounded"]
+
+
+def measure_all(exact: Forward, others: Mapping[str, Forward], pieces: list[Piece]) -> dict[str, dict[str, Any]]:
+    """`measure` of each of the others; the exact one, which is slow, scores once."""
+    tokens, loss = 0, 0.0
+    sums = {name: [0.0, 0.0, 0.0] for name in others}  # loss, agreements, divergence
     for piece in pieces:
-        p, q = (torch.log_softmax(_logits(each, piece), -1) for each in (exact, rounded))
+        p = torch.log_softmax(_logits(exact, piece), -1)
         target = torch.tensor(piece.ids[piece.first :])[:, None]
         tokens += len(target)
         loss -= float(p.gather(1, target).double().sum())
-        other -= float(q.gather(1, target).double().sum())
-        agree += int((p.argmax(-1) == q.argmax(-1)).sum())
-        divergence += float((p.exp() * (p - q)).sum(dtype=torch.float64))
-    first, second = math.exp(loss / tokens), math.exp(other / tokens)
+        for name, other in others.items():
+            q, found = torch.log_softmax(_logits(other, piece), -1), sums[name]
+            found[0] -= float(q.gather(1, target).double().sum())
+            found[1] += int((p.argmax(-1) == q.argmax(-1)).sum())
+            found[2] += float((p.exp() * (p - q)).sum(dtype=torch.float64))
+    first = math.exp(loss / tokens)
+    return {name: _figures(tokens, first, *each) for name, each in sums.items()}
+
+
+def _figures(tokens: int, exact: float, loss: float, agree: float, divergence: float) -> dict[str, Any]:
+    other = math.exp(loss / tokens)
     return {
-        "tokens": tokens, "exact": first, "rounded": second, "ratio": second / first, "top1": agree / tokens,
+        "tokens": tokens, "exact": exact, "rounded": other, "ratio": other / exact, "top1": agree / tokens,
         "kl": divergence / tokens,
     }  # fmt: skip
-
-
-def _named(found: dict[str, Any]) -> dict[str, Any]:
-    return {{"exact": "float32", "rounded": "int8"}.get(name, name): value for name, value in found.items()}
 
 
 def _logits(forward: Forward, piece: Piece) -> Tensor:
@@ -153,11 +172,12 @@ def read_text(path: Path) -> str:
     return text
 
 
-def _table(found: dict[str, Any]) -> Table:
-    table = Table("set", "tokens", "float32 perplexity", "int8 perplexity", "ratio", "top-1 agreement", "KL, nats")
-    for name, each in found.items():
-        table.add_row(
-            name, str(each["tokens"]), f"{each['float32']:.3f}", f"{each['int8']:.3f}", f"{each['ratio']:.4f}",
-            f"{each['top1']:.3f}", f"{each['kl']:.4f}",
-        )  # fmt: skip
+def _table(found: dict[str, dict[str, Any]]) -> Table:
+    table = Table("format", "set", "tokens", "float32 perplexity", "its perplexity", "ratio", "top-1 agreement", "KL, nats")
+    for form, titles in found.items():
+        for title, each in titles.items():
+            table.add_row(
+                form, title, str(each["tokens"]), f"{each['float32']:.3f}", f"{each[form]:.3f}", f"{each['ratio']:.4f}",
+                f"{each['top1']:.3f}", f"{each['kl']:.4f}",
+            )  # fmt: skip
     return table

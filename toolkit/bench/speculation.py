@@ -63,7 +63,7 @@ def run(
     for index, (kind, text) in enumerate(track(work, "speculation", console=console, transient=True)):
         rows[kind].append(_row(engines, peer, text, sampling, index))
     first = next(iter(engines.values()))
-    tie = 0.0 if all(getattr(each, "format", "").startswith("int8") for each in engines.values()) else TIE
+    tie = 0.0 if all(getattr(each, "format", "").startswith(("int8", "int4")) for each in engines.values()) else TIE
     result = speculation_report.summarise(
         rows, list(engines), tokens=tokens, temperature=temperature, rounds=rounds, tie_nats=tie,
         models={name: model_of(engine) for name, engine in engines.items()},

@@ -40,7 +40,7 @@ def run(
     for size in track(sizes, "batches", console=console, transient=True):
         row, unequal = _size(engine, chats, size, sampling, rounds)
         rows.append(row)
-        exact = temperature == 0.0 and getattr(engine, "format", "").startswith("int8")
+        exact = temperature == 0.0 and getattr(engine, "format", "").startswith(("int8", "int4"))
         if unequal and exact:
             reasons.append(f"{unequal} texts differ with and without speculation at batch {size}")
     verdict = "HOLD" if reasons else "PASS"

@@ -125,7 +125,7 @@ def schemas(data: Path, as_json: bool) -> int:
     return int(any(counts[name] for counts in result.values() for name in NEVER))
 
 
-@bench.command(short_help="What int8 costs in quality, against float32.")
+@bench.command(short_help="What int8 and int4 cost in quality, against float32.")
 @click.option("--model", default="smollm2", type=TEXT, show_default=True)
 @click.option(
     "--text", type=place(exists=True, folders=False),

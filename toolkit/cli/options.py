@@ -68,10 +68,10 @@ engine_options = _group(
     click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), default="float32", show_default=True),
     click.option(
         "--format",
-        type=click.Choice(["auto", "int8", "float32"]),
+        type=click.Choice(["auto", "int8", "int4", "float32"]),
         default="auto",
         show_default=True,
-        help="Numbers: int8 native, float32 torch; auto: int8 on the CPU where it can.",
+        help="Numbers: int8 or int4 native, float32 torch; auto: int8 on the CPU where it can.",
     ),
     click.option(
         "--kv-blocks",

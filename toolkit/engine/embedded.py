@@ -58,10 +58,11 @@ class EmbeddedEngine(Front):
 
     model: "smollm2", a stored name, a GGUF file or a safetensors folder, or "tiny" (random weights, byte tokenizer).
     kv_blocks x block_size tokens of KV memory bound what runs together; batch_rows bounds the token rows of one pass.
-    format: "int8" (native, exact integer sums), "float32" (torch), or "auto": int8 on the CPU where it was compiled and takes
-    the model, torch otherwise. dtype is that of torch; int8 is packed from float32.
+    format: "int8" (native, exact integer sums), "int4" (the same with weights of 4 bits, head and embedding of 8), "float32" (torch), or
+    "auto": int8 on the CPU where it was compiled and takes the model, torch otherwise. dtype is that of torch; int8 and int4 are
+    packed from float32.
     kv_dtype: "auto" (keys and values as the model computes) or "q4" (4 bits a number, rotated: a seventh of float32's memory, and
-    other outputs; a drafter's own keys stay as they are). q4 runs in torch: format "auto" then is float32, "int8" is refused.
+    other outputs; a drafter's own keys stay as they are). q4 runs in torch: format "auto" then is float32, "int8" and "int4" are refused.
     drafter: a row of toolkit.draft.contract.DRAFTERS guesses ahead of sampled text (never of beams); outputs stay the same. draft:
     "tokens" (how far), "nodes" (how many in a tree), both left to measurement where not given, and the drafter's own options.
     audit: the share of speculated texts that the target reads again before their result is given; breaker: when speculation is put on
@@ -148,9 +149,11 @@ class EmbeddedEngine(Front):
 
     @property
     def format(self) -> str:
-        """What runs: "int8 (kernel set)" or torch's dtype."""
+        """What runs: "int8 (kernel set)", "int4 (kernel set)" or torch's dtype."""
         decoder = self._forward.decoder
-        return f"int8 ({decoder.kernels})" if isinstance(decoder, NativeDecoder) else str(decoder.dtype).removeprefix("torch.")
+        if isinstance(decoder, NativeDecoder):
+            return f"{decoder.format} ({decoder.kernels})"
+        return str(decoder.dtype).removeprefix("torch.")
 
     @property
     def kv_dtype(self) -> str:

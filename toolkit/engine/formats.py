@@ -1,4 +1,4 @@
-"""Formats: in which numbers the embedded engine computes, "auto", "int8" (native) or "float32" (torch).
+"""Formats: in which numbers the embedded engine computes, "auto", "int8" or "int4" (native), or "float32" (torch).
 
 In: a torch decoder as loaded and the option.   Out: the decoder that runs.
 Knows nothing about: files, passes. Only "auto" may fall back, and says so once.
@@ -17,15 +17,16 @@ from toolkit.model.decoder import Decoder
 from toolkit.model.native.decoder import NativeDecoder, refusal
 from toolkit.model.native.library import missing
 
-FORMATS = ("auto", "int8", "float32")
+FORMATS = ("auto", "int8", "int4", "float32")
+_BITS = {"int8": 8, "int4": 4}  # of weights; activations have 14
 
 
 def formatted(decoder: Decoder, name: str) -> Decoder | NativeDecoder:
     """The decoder in that format. "auto" is int8 where the native path runs this model, else the decoder itself."""
     if name not in FORMATS:
         raise UsageError(f"format = {name!r} is not allowed: {', '.join(FORMATS)}")
-    if name == "int8":
-        return NativeDecoder(decoder)
+    if name in _BITS:
+        return NativeDecoder(decoder, bits=_BITS[name])
     if name == "float32":
         if decoder.dtype != torch.float32:
             raise UnsupportedError(f'format="float32" contradicts dtype {decoder.dtype}', hint='format="auto"')
@@ -34,13 +35,18 @@ def formatted(decoder: Decoder, name: str) -> Decoder | NativeDecoder:
 
 
 def is_native(config: ModelConfig, device: torch.device, dtype: torch.dtype, name: str) -> bool:
-    """Whether a model of that kind runs in int8: where it was asked for and can, or by itself where "auto" decides."""
+    """Whether a model of that kind runs natively: where it was asked for and can, or by itself where "auto" decides."""
     if name not in FORMATS:
         raise UsageError(f"format = {name!r} is not allowed: {', '.join(FORMATS)}")
-    why = refusal(config, device, dtype) or missing()
+    why = refusal(config, device, dtype, bits_of(name)) or missing()
     if name == "auto" and device.type == "cpu" and dtype == torch.float32 and why is not None:
         _tell(why)
     return why is None and name != "float32"
+
+
+def bits_of(name: str) -> int:
+    """Of the weights of a native format."""
+    return _BITS.get(name, 8)
 
 
 @cache

@@ -1,6 +1,6 @@
 """Load: a model's name or path -> the decoder that runs, its tokenizer, its fingerprint.
 
-A model that runs in int8 is read in its packed form where one was kept from an earlier start; float32 weights are then not
+A model that runs natively is read in its packed form where one was kept from an earlier start; float32 weights are then not
 touched at all. Otherwise they are loaded, packed, and the packed form is kept for the next time.
 Knows nothing about: passes, requests.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from toolkit.contracts import Tokenizer
-from toolkit.engine.formats import formatted, is_native
+from toolkit.engine.formats import bits_of, formatted, is_native
 from toolkit.errors import EngineError, UnsupportedError
 from toolkit.model.config import ModelConfig
 from toolkit.model.decoder import Decoder
@@ -56,16 +56,17 @@ def load(model: str | Path, *, device: str, dtype: str, format: str) -> Loaded: 
         raise EngineError(f"the tokenizer of {folder} has {tokenizer.vocab_size} tokens, its model only {config.vocab_size}")
     again = partial(load_model, folder, device=device, dtype=dtype)
     if is_native(config, torch.device(device), DTYPES[dtype], format):
-        return Loaded(_native(again, config, mark), tokenizer, mark, again)
+        return Loaded(_native(again, config, mark, bits_of(format)), tokenizer, mark, again)
     return Loaded(formatted(again(), format), tokenizer, mark, again)
 
 
-def _native(again: Callable[[], Decoder], config: ModelConfig, mark: str) -> NativeDecoder:
-    path = models_folder().parent / "packed" / f"{mark}-{LAYOUT}.safetensors"
-    kept = load_packed(path, config, mark)
+def _native(again: Callable[[], Decoder], config: ModelConfig, mark: str, bits: int) -> NativeDecoder:
+    name = f"{mark}-{LAYOUT}.safetensors" if bits == 8 else f"{mark}-{LAYOUT}-{bits}bit.safetensors"
+    path = models_folder().parent / "packed" / name
+    kept = load_packed(path, config, mark, bits)
     if kept is not None:
         return NativeDecoder(kept)
-    decoder = NativeDecoder(again())
+    decoder = NativeDecoder(again(), bits=bits)
     trim()
     if not save_packed(path, decoder.packed, mark):
         _LOG.warning("the packed model could not be kept in %s: every start packs it again", path.parent)

@@ -81,5 +81,5 @@ def tolerance(baseline: Engine, candidate: Engine) -> float:
 def _ties(engine: Engine) -> float:
     form = getattr(engine, "format", None)
     if form is not None:
-        return INT8_TIES if form.startswith("int8") else FLOAT_TIES if form == "float32" else HALF_TIES
+        return INT8_TIES if form.startswith(("int8", "int4")) else FLOAT_TIES if form == "float32" else HALF_TIES
     return SERVER_TIES if getattr(getattr(engine, "facts", None), "dtype", "") == "float32" else HALF_TIES

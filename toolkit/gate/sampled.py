@@ -169,7 +169,7 @@ def _seeded(baseline: Arm, candidate: Arm, tier: str, seed: int, findings: Findi
         for one, two in zip(a.samples, b.samples, strict=True)
     ]
     differ = sum(one != two for one, two in pairs)
-    exact = getattr(candidate.engine, "format", "").startswith("int8")
+    exact = getattr(candidate.engine, "format", "").startswith(("int8", "int4"))
     if differ > (0 if exact else max(1, _FLOAT_SHARE * len(pairs))):
         findings.holds.append(
             f"{where}: {differ} of {len(pairs)} texts are not those that the baseline draws with the same seed"

@@ -26,7 +26,7 @@ from toolkit.errors import EngineError, UnsupportedError, UsageError
 from toolkit.model.config import ModelConfig
 from toolkit.model.decoder import Decoder, check_depths, rope_frequencies
 from toolkit.model.native.crew import Crew
-from toolkit.model.native.library import LANES, TILE, CLayer, CModel, CPass, kernel_index, kernels, library
+from toolkit.model.native.library import LANES, SPAN, TILE, CLayer, CModel, CPass, kernel_index, kernels, library
 from toolkit.model.native.pack import Packed
 from toolkit.model.native.packed import PackedLayer, PackedModel, pack_model
 
@@ -63,19 +63,26 @@ class SlotRows(Protocol):
 
 
 class NativeDecoder:
-    """int8 weights and the native forward pass. threads: None takes torch's number, or one where that is faster."""
+    """Integer weights and the native forward pass. threads: None takes torch's number, or one where that is faster."""
 
-    def __init__(self, model: Decoder | PackedModel, *, kernels: str | None = None, threads: int | None = None) -> None:
-        """Pack a torch decoder on the CPU, or take a packed model. UnsupportedError where the kernels do not take its shape."""
+    def __init__(
+        self, model: Decoder | PackedModel, *, bits: int | None = None, kernels: str | None = None, threads: int | None = None
+    ) -> None:
+        """Pack a torch decoder on the CPU, or take a packed model. UnsupportedError where the kernels do not take its shape.
+
+        bits: of the layers' weights, 8 or 4; None takes 8, or what a packed model has.
+        """
+        ok = bits in (None, 8, 4) if isinstance(model, Decoder) else bits in (None, model.bits)
+        require(ok, "bits", bits, "None, 8 or 4" if isinstance(model, Decoder) else f"None or the packed model's {model.bits}")
         if isinstance(model, Decoder):
-            why = refusal(model.config, model.device, model.dtype)
+            why = refusal(model.config, model.device, model.dtype, bits or 8)
             if why is not None:
-                raise UnsupportedError(f"the native int8 path cannot run this model: {why}", hint='format="float32"')
+                raise UnsupportedError(f"the native int{bits or 8} path cannot run this model: {why}", hint='format="float32"')
         if threads is not None and threads < 1:
             raise UsageError(f"threads = {threads} is not allowed: None or an integer >= 1")
         self._library = library()
         self._kernels = kernel_index(kernels)
-        self.packed = pack_model(model) if isinstance(model, Decoder) else model
+        self.packed = pack_model(model, bits or 8) if isinstance(model, Decoder) else model
         self.config = self.packed.config
         self.threads = threads
         self._crew, self._head_crew = Crew(), Crew()
@@ -103,6 +110,11 @@ class NativeDecoder:
         return torch.float32
 
     @property
+    def format(self) -> str:
+        """ "int8" or "int4", after the layers' weights."""
+        return f"int{self.packed.bits}"
+
+    @property
     def kernels(self) -> str:
         """Name of the kernel set in use."""
         return next(name for name, index in kernels().items() if index == self._kernels)
@@ -113,11 +125,16 @@ class NativeDecoder:
         return self._kernels
 
     @property
+    def bytes_read(self) -> int:
+        """Bytes of packed weights that a pass and its head read."""
+        layers = (matrix for layer in self.packed.layers[: self.config.layers] for matrix in layer.matrices)
+        return sum(matrix.nbytes for matrix in (*layers, self.packed.head))
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of packed weights that a pass and its head read, or look rows up in."""
-        layers = [matrix for layer in self.packed.layers[: self.config.layers] for matrix in layer.matrices]
-        ends = {id(matrix): matrix for matrix in (self.packed.head, self.packed.embedding)}
-        return sum(matrix.nbytes for matrix in (*layers, *ends.values()))
+        """Bytes of packed weights: those, and the embedding where it is another matrix."""
+        apart = self.packed.embedding is not self.packed.head
+        return self.bytes_read + (self.packed.embedding.nbytes if apart else 0)
 
     def forward(self, tokens: Tensor, positions: Tensor, kv: SlotRows) -> Tensor:
         """Hidden rows [T, D] after the final norm, of tokens [T] int64 at positions [T] int64."""
@@ -233,8 +250,8 @@ def linear(weights: Packed, x: Tensor, kernels: int, threads: int | None = None)
     return out[:, : weights.outputs]
 
 
-def refusal(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> str | None:
-    """Why the native path cannot run a model of this shape, None where it can."""
+def refusal(config: ModelConfig, device: torch.device, dtype: torch.dtype, bits: int = 8) -> str | None:
+    """Why the native path cannot run a model of this shape with weights of so many bits, None where it can."""
     if device.type != "cpu":
         return f"it is on {device}, the kernels run on the CPU"
     if dtype != torch.float32:
@@ -242,6 +259,14 @@ def refusal(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> st
     for name, unit in (("hidden_size", LANES), ("head_dim", LANES), ("intermediate", TILE // 2)):
         if getattr(config, name) % unit:
             return f"{name} = {getattr(config, name)} is no multiple of {unit}"
+    inputs = {
+        "hidden_size": config.hidden_size,
+        "heads x head_dim": config.heads * config.head_dim,
+        "intermediate": config.intermediate,
+    }
+    for name, width in inputs.items():
+        if bits == 4 and width % SPAN:
+            return f"{name} = {width} is no multiple of {SPAN}, which share a scale at 4 bits"
     if config.context * config.head_dim // 2 > _ANGLES:
         return f"a context of {config.context} positions x head_dim {config.head_dim} exceeds its rotation table"
     return None

@@ -17,14 +17,19 @@ import torch  # noqa: F401 - its libgomp must be the first and only one
 
 from toolkit.errors import UnsupportedError, UsageError
 
-VERSION = 2
-TILE, LANES, LIMIT, STRETCH = 32, 8, 8191, 2048  # as in native.h
+VERSION = 3
+TILE, LANES, LIMIT, STRETCH, SPAN = 32, 8, 8191, 2048, 32  # as in native.h
+SPAN_BYTES = 4 * TILE + TILE * SPAN // 2
 
 
 class CLinear(Structure):
     """`linear` of native.h."""
 
-    _fields_ = (("tiles", c_void_p), ("scale", c_void_p), ("bias", c_void_p), ("outputs", c_int64), ("inputs", c_int64))
+    _fields_ = (
+        *((name, c_void_p) for name in ("tiles", "scale", "bias")),
+        *((name, c_int64) for name in ("outputs", "inputs")),
+        ("bits", c_int32),
+    )
 
 
 class CLayer(Structure):

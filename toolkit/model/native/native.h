@@ -1,4 +1,4 @@
-/* The native pass: a Llama-like decoder over ragged rows, int8 weights, 14-bit activations, exact integer sums.
+/* The native pass: a Llama-like decoder over ragged rows, weights of 8 or 4 bits, 14-bit activations, exact integer sums.
  *
  * One matrix product, out[m][n] = sum_k x[m][k] * w[n][k], is computed as
  *
@@ -8,6 +8,18 @@
  *
  * The sum is exact: stretches of at most STRETCH inputs in int32 (STRETCH * 127 * 8191 < 2^31), stretches in int64. So its
  * value depends neither on the order of summation nor on the instruction set, and a row's result depends on no other row.
+ *
+ * A matrix of 4 bits has a step d and an offset o for every span of 32 inputs of an output:
+ *
+ *     w[n][k] ~ ws[n] * (d[n][s] * W[n][k] + o[n][s])      W 0 ... 15,  s = k / SPAN,  d and o in half precision,  ws[n] a power of two
+ *     out[m][n] = (sum_s (d[n][s] * (float)P + o[n][s] * (float)S)) * (xs[m] * ws[n]) (+ bias[n])
+ *         P = sum_{k in s} X[m][k] * W[n][k]     S = sum_{k in s} X[m][k]
+ *
+ * P and S are exact, as integers and as floats (SPAN * 15 * 8191 < 2^24). The sum over spans is one lane an output, spans in
+ * rising order, both products and both sums rounded one by one: again one order for every kernel set and number of rows. ws
+ * brings the largest weight of an output to 1 ... 2 (down to weights of 2^-101), so that half precision is fine enough for any weights. This is the form of
+ * GGUF's Q4_1: a matrix that was stored so is represented exactly. Embedding and head always have 8 bits.
+ *
  * What is not exact (norms, softmax, the sums of attention) is written with eight lanes and one fixed order, without fused
  * multiply-adds, so the same holds for the whole pass: for one sequence, every bit of its hidden rows and logits is the same
  * alone, in a batch, after another chunking of its prompt, for any number of threads and for every kernel set.
@@ -19,6 +31,12 @@
  * A register of int16 pairs times one broadcast pair of activations gives one int32 lane for each output, without horizontal
  * sums. A widened line is used for several rows before the next one is loaded: rows are taken in groups of at most
  * kernels.rows, and the activations of a group lie side by side, X[pair][row in group][2].
+ *
+ * 4 bits: a span of a tile is 32 steps, 32 offsets and 8 lines of 64 bytes, each of 4 inputs:
+ *
+ *     tile[n / 32][k / 32]:  half d[32], half o[32], uint8 line[k % 32 / 4][n % 32][k % 2]     bits 0-3: inputs 0 and 1 of the four, bits 4-7: 2 and 3
+ *
+ * so that a widened line, masked or shifted, is two registers of pairs as above.
  *
  * Threads: one OpenMP region a pass, inside which they take work items from a counter and meet at barriers that spin briefly
  * and then yield. How long OpenMP's idle threads spin after a pass is libgomp's GOMP_SPINCOUNT. Knows nothing about: tokens
@@ -33,14 +51,16 @@
 
 enum { MOST_ROWS = 12 }; /* no kernel set takes larger groups */
 enum { LANES = 8, TILE = 32, LIMIT = 8191, STRETCH = 2048 };
+enum { SPAN = 32, SPAN_HEAD = 4 * TILE, SPAN_BYTES = SPAN_HEAD + TILE * SPAN / 2 }; /* of 4-bit tiles; HEAD: steps and offsets */
 enum { AHEAD = 3072 }; /* bytes of weights that are prefetched: a page and memory's latency, less what hardware does itself */
 
-/* out x in weights as tiles; outputs are padded with zeros to a multiple of TILE, inputs is a multiple of LANES. */
+/* out x in weights as tiles; outputs are padded with zeros to a multiple of TILE, inputs is a multiple of LANES (SPAN at 4 bits). */
 typedef struct {
-    const int8_t *tiles;
+    const void *tiles;
     const float *scale; /* [outputs] */
     const float *bias;  /* [outputs] or NULL */
     int64_t outputs, inputs;
+    int32_t bits; /* 8 or 4 */
 } linear;
 
 /* One layer. In gate_up every tile holds 16 gates and the 16 ups that belong to them. */
@@ -57,7 +77,7 @@ typedef struct {
     const layer *layer;
     const float *norm;      /* [hidden] or NULL: the last residual rows are the result */
     linear head;            /* vocabulary x hidden */
-    linear embedding;       /* vocabulary x hidden; the head itself where tied */
+    linear embedding;       /* vocabulary x hidden, 8 bits; the head itself where tied */
     const float *cos, *sin; /* [context][head_dim / 2] */
 } model;
 
@@ -83,11 +103,13 @@ typedef struct {
     int (*usable)(void);
     /* sums[r][n] = sum over `pairs` pairs of one tile with X[pair][rows][2], exact for at most STRETCH inputs */
     void (*products)(const int8_t *tile, int64_t pairs, const int16_t *X, int rows, int32_t *sums);
+    /* the same of a tile of 4 bits: sums[r][n] over `spans` spans as told above, S [span][rows] */
+    void (*products4)(const uint8_t *tile, int64_t spans, const int16_t *X, const float *S, int rows, float *sums);
     /* y = x / rms(x) * weight; x and y may be the same */
     void (*norm)(const float *x, const float *weight, int64_t n, float epsilon, float *y);
-    /* X[pair][rows][2] of one of `rows` rows, and its scale, see above; the scale of a row that is not finite is NaN */
-    float (*quantise)(const float *x, int64_t n, int64_t rows, int16_t *X);
-    /* `sums` below are those of `products`, rounded to float. out[r][n] = sums * (xs[r] * ws[n]) + bias[n] (or NULL), or added to out */
+    /* X[pair][rows][2] of one of `rows` rows, its scale, and S[span][rows] (or NULL); the scale of a row that is not finite is NaN */
+    float (*quantise)(const float *x, int64_t n, int64_t rows, int16_t *X, float *S);
+    /* `sums` below are those of `products`, rounded to float, or of `products4`. out[r][n] = sums * (xs[r] * ws[n]) + bias[n] (or NULL), or added to out */
     void (*store)(const float *sums, int rows, const float *xs, const float *ws, const float *bias, float *out, int64_t stride);
     void (*add)(const float *sums, int rows, const float *xs, const float *ws, const float *bias, float *out, int64_t stride);
     /* out[r][0..15] = silu(gate) * up of one tile */
@@ -118,7 +140,7 @@ void native_forward(const model *m, const pass *p);
 /* out [rows][outputs padded to TILE] of x [rows][inputs], by kernel set `index`; space as for native_space */
 int64_t native_linear_space(const linear *w, int64_t rows);
 void native_linear(const linear *w, int index, const float *x, int64_t rows, int64_t threads, float *out, void *space);
-/* tiles and scale (both zero before, outputs padded) of a finite weight [outputs][inputs] */
+/* 8-bit tiles and scale (both zero before, outputs padded) of a finite weight [outputs][inputs] */
 void native_pack(const float *weight, int64_t outputs, int64_t inputs, int64_t threads, int8_t *tiles, float *scale);
 /* give memory that was freed back to the system, where the C library can */
 void native_trim(void);

@@ -42,31 +42,32 @@ class PackedLayer:
 
 @dataclass(frozen=True, slots=True)
 class PackedModel:
-    """`head` is `embedding` where the two are tied."""
+    """`head` is `embedding` where the two are tied. `bits` are those of the layers' matrices; head and embedding have 8."""
 
     config: ModelConfig
     layers: tuple[PackedLayer, ...]
     norm: Tensor | None
     head: Packed
     embedding: Packed
+    bits: int = 8
 
 
-def pack_model(decoder: Decoder) -> PackedModel:
-    """Quantise every matrix. InputError for weights that are not finite."""
+def pack_model(decoder: Decoder, bits: int = 8) -> PackedModel:
+    """Quantise every matrix. InputError for weights that are not finite, UnsupportedError for widths that have no such form."""
     arena = Arena()
-    layers = tuple(_layer(block, arena) for block in decoder.blocks)
+    layers = tuple(_layer(block, arena, bits) for block in decoder.blocks)
     head = pack(decoder.head.weight, decoder.head.bias, arena)
     tied = decoder.head.weight is decoder.embedding
     embedding = head if tied else pack(decoder.embedding, None, arena)
-    return PackedModel(decoder.config, layers, _floats(decoder.norm), head, embedding)
+    return PackedModel(decoder.config, layers, _floats(decoder.norm), head, embedding, bits)
 
 
-def _layer(block: Block, arena: Arena) -> PackedLayer:
+def _layer(block: Block, arena: Arena, bits: int) -> PackedLayer:
     return PackedLayer(
-        pack(block.qkv.weight, block.qkv.bias, arena),
-        pack(block.o.weight, block.o.bias, arena),
-        pack(interleave(block.gate_up.weight), None, arena),
-        pack(block.down.weight, block.down.bias, arena),
+        pack(block.qkv.weight, block.qkv.bias, arena, bits=bits),
+        pack(block.o.weight, block.o.bias, arena, bits=bits),
+        pack(interleave(block.gate_up.weight), None, arena, bits=bits),
+        pack(block.down.weight, block.down.bias, arena, bits=bits),
         _floats(block.attention_norm),
         _floats(block.mlp_norm),
         _floats(block.q_norm),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch import Tensor
 from toolkit.model.config import ModelConfig
 from toolkit.model.native.arena import Arena
 from toolkit.model.native.library import TILE
-from toolkit.model.native.pack import Packed
+from toolkit.model.native.pack import Packed, tiles_shape
 from toolkit.model.native.packed import PackedLayer, PackedModel
 
 LAYOUT = 1  # raised when packing writes something else
@@ -34,7 +35,7 @@ def save_packed(path: Path, model: PackedModel, mark: str) -> bool:
     spare = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(dict(_tensors(model)), spare, metadata=_about(mark))
+        save_file(dict(_tensors(model)), spare, metadata=_about(mark, model.bits))
         spare.replace(path)
     except OSError:
         with suppress(OSError):
@@ -43,15 +44,15 @@ def save_packed(path: Path, model: PackedModel, mark: str) -> bool:
     return True
 
 
-def load_packed(path: Path, config: ModelConfig, mark: str) -> PackedModel | None:
-    """The model in the file; None where there is none, or one of something else, or a damaged one."""
+def load_packed(path: Path, config: ModelConfig, mark: str, bits: int = 8) -> PackedModel | None:
+    """The model in the file; None where there is none, or one of something else (other bits, too), or a damaged one."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
-            if file.metadata() != _about(mark):
+            if file.metadata() != _about(mark, bits):
                 return None
-            return _Reader(file, config).model()
+            return _Reader(file, config, bits).model()
     except (OSError, SafetensorError, _UnfitError):
         return None
 
@@ -63,17 +64,17 @@ class _UnfitError(Exception):
 class _Reader:
     """Copies tensors out of an open file into an arena, each with the shape that the config demands."""
 
-    def __init__(self, file: Any, config: ModelConfig) -> None:
-        self._file, self._config = file, config
+    def __init__(self, file: Any, config: ModelConfig, bits: int) -> None:
+        self._file, self._config, self._bits = file, config, bits
         self._names = set(file.keys())
         self._arena = Arena()
 
     def model(self) -> PackedModel:
         c = self._config
         layers = tuple(self._layer(f"layers.{i}.") for i in range(c.layers))
-        head = self._matrix("head", c.vocab_size, c.hidden_size)
-        embedding = head if c.tied else self._matrix("embedding", c.vocab_size, c.hidden_size)
-        model = PackedModel(c, layers, self._floats("norm", c.hidden_size), head, embedding)
+        head = self._matrix("head", c.vocab_size, c.hidden_size, bits=8)
+        embedding = head if c.tied else self._matrix("embedding", c.vocab_size, c.hidden_size, bits=8)
+        model = PackedModel(c, layers, self._floats("norm", c.hidden_size), head, embedding, self._bits)
         if self._names:
             raise _UnfitError
         return model
@@ -92,13 +93,13 @@ class _Reader:
             **norm,
         )
 
-    def _matrix(self, name: str, outputs: int, inputs: int, *, bias: bool = False) -> Packed:
-        padded = -(-outputs // TILE) * TILE
-        stored = self._take(f"{name}.tiles", torch.int8, (padded // TILE, inputs // 2, TILE, 2))
-        tiles = self._arena.take(padded * inputs).view(stored.shape)
+    def _matrix(self, name: str, outputs: int, inputs: int, *, bias: bool = False, bits: int | None = None) -> Packed:
+        padded, bits = -(-outputs // TILE) * TILE, bits or self._bits
+        stored = self._take(f"{name}.tiles", torch.int8, tiles_shape(outputs, inputs, bits))
+        tiles = self._arena.take(prod(stored.shape)).view(stored.shape)
         tiles.copy_(stored)
         offset = self._floats(f"{name}.bias", padded) if bias else None
-        return Packed(tiles, self._floats(f"{name}.scale", padded), offset, outputs, inputs)
+        return Packed(tiles, self._floats(f"{name}.scale", padded), offset, outputs, inputs, bits)
 
     def _floats(self, name: str, count: int) -> Tensor:
         found = self._take(name, torch.float32, (count,)).clone()
@@ -137,5 +138,6 @@ def _matrix(name: str, matrix: Packed) -> Iterator[tuple[str, Tensor]]:
         yield f"{name}.bias", matrix.bias
 
 
-def _about(mark: str) -> dict[str, str]:
-    return {"fingerprint": mark, "layout": str(LAYOUT), "tile": str(TILE)}
+def _about(mark: str, bits: int) -> dict[str, str]:
+    about = {"fingerprint": mark, "layout": str(LAYOUT), "tile": str(TILE)}
+    return about if bits == 8 else about | {"bits": str(bits)}

@@ -22,7 +22,7 @@ static const kernels *const TABLE[] = {
     &kernels_portable,
 };
 
-int native_version(void) { return 2; }
+int native_version(void) { return 3; }
 int native_kernels(void) { return (int)(sizeof TABLE / sizeof *TABLE); }
 const char *native_kernel_name(int index) { return TABLE[index]->name; }
 int native_kernel_usable(int index) { return TABLE[index]->usable(); }
@@ -71,13 +71,19 @@ static int64_t take(team *t) { return atomic_fetch_add_explicit(&t->next, 1, mem
 
 /* ---- memory of a pass ---------------------------------------------------------------------------------------------- */
 
+/* Rows as integers, as the products of one matrix read them. */
+typedef struct {
+    int16_t *X;    /* [groups][inputs / 2][rows of the group][2] */
+    float *S;      /* [groups][inputs / SPAN][rows of the group] */
+    float *scales; /* [rows] */
+} integers;
+
 typedef struct {
     team *team;
     float *x, *qkv, *attended, *act; /* [rows][stride]: residual rows, projections, their attention, gated activations */
-    float *scales;                   /* [rows], of X */
-    int16_t *X;                      /* the rows as integers, in groups */
+    integers q;                      /* the rows of the next product */
     float *row, *scores;             /* of each thread: one row, scores of one group of heads */
-    int64_t x_stride, qkv_stride, attended_stride, act_stride, X_stride, row_stride, scores_stride;
+    int64_t x_stride, qkv_stride, attended_stride, act_stride, row_stride, scores_stride;
 } space;
 
 static int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -90,13 +96,18 @@ static void *carve(char *base, int64_t *used, int64_t bytes) {
     return place;
 }
 
+static void lay_out_integers(int64_t rows, int64_t inputs, char *base, int64_t *used, integers *q) {
+    q->scales = carve(base, used, rows * 4);
+    q->X = carve(base, used, rows * inputs * 2);
+    q->S = carve(base, used, rows * (inputs / SPAN) * 4);
+}
+
 static int64_t lay_out(const model *m, int64_t rows, int64_t longest, int64_t threads, char *base, space *s) {
     int64_t used = 0, group = m->heads / m->kv_heads;
     s->x_stride = up(m->hidden, TILE);
     s->qkv_stride = up((m->heads + 2 * m->kv_heads) * m->head_dim, TILE);
     s->attended_stride = m->heads * m->head_dim;
     s->act_stride = m->intermediate;
-    s->X_stride = most(most(m->hidden, m->intermediate), s->attended_stride);
     s->row_stride = up(m->hidden, LINE);
     s->scores_stride = up(group * up(longest, LANES), LINE);
     s->team = carve(base, &used, sizeof *s->team);
@@ -104,8 +115,7 @@ static int64_t lay_out(const model *m, int64_t rows, int64_t longest, int64_t th
     s->qkv = carve(base, &used, rows * s->qkv_stride * 4);
     s->attended = carve(base, &used, rows * s->attended_stride * 4);
     s->act = carve(base, &used, rows * s->act_stride * 4);
-    s->scales = carve(base, &used, rows * 4);
-    s->X = carve(base, &used, rows * s->X_stride * 2);
+    lay_out_integers(rows, most(most(m->hidden, m->intermediate), s->attended_stride), base, &used, &s->q);
     s->row = carve(base, &used, threads * s->row_stride * 4);
     s->scores = carve(base, &used, threads * s->scores_stride * 4);
     return used;
@@ -122,14 +132,15 @@ int64_t native_space(const model *m, int64_t rows, int64_t longest, int64_t thre
 static int64_t groups(const kernels *k, int64_t rows) { return (rows + k->rows - 1) / k->rows; }
 static int64_t first(const kernels *k, int64_t rows, int64_t g) { return rows * g / groups(k, rows); }
 
-/* Quantise row r of `rows` into its place in X [groups][inputs / 2][rows of the group][2]. */
-static void quantise_row(const kernels *k, const float *x, int64_t inputs, int64_t r, int64_t rows, int16_t *X, float *scales) {
-    int64_t g = ((r + 1) * groups(k, rows) - 1) / rows, from = first(k, rows, g);
-    scales[r] = k->quantise(x, inputs, first(k, rows, g + 1) - from, X + from * inputs + 2 * (r - from));
+/* Quantise row r of `rows` into its place, for products with `w`. */
+static void quantise_row(const kernels *k, const linear *w, const float *x, int64_t r, int64_t rows, const integers *q) {
+    int64_t g = ((r + 1) * groups(k, rows) - 1) / rows, from = first(k, rows, g), n = w->inputs;
+    float *S = w->bits == 4 ? q->S + from * (n / SPAN) + (r - from) : NULL;
+    q->scales[r] = k->quantise(x, n, first(k, rows, g + 1) - from, q->X + from * n + 2 * (r - from), S);
 }
 
-/* The sums of one tile for some rows, rounded to float once, however many stretches they have. */
-static void tile_sums(const kernels *k, const int8_t *tile, int64_t inputs, const int16_t *X, int rows, float *sums) {
+/* The sums of one tile of 8 bits for some rows, rounded to float once, however many stretches they have. */
+static void sums8(const kernels *k, const int8_t *tile, int64_t inputs, const int16_t *X, int rows, float *sums) {
     int32_t part[MOST_ROWS * TILE];
     if (inputs <= STRETCH) {
         k->products(tile, inputs / 2, X, rows, part);
@@ -145,11 +156,19 @@ static void tile_sums(const kernels *k, const int8_t *tile, int64_t inputs, cons
     for (int i = 0; i < rows * TILE; i++) sums[i] = (float)whole[i];
 }
 
+/* The sums of tile `at` for the `rows` rows from row `from` on, which are one group. */
+static void tile_sums(const kernels *k, const linear *w, int64_t at, const integers *q, int64_t from, int rows, float *sums) {
+    const int16_t *X = q->X + from * w->inputs;
+    int64_t spans = w->inputs / SPAN;
+    if (w->bits == 8) sums8(k, (const int8_t *)w->tiles + at * TILE * w->inputs, w->inputs, X, rows, sums);
+    else k->products4((const uint8_t *)w->tiles + at * spans * SPAN_BYTES, spans, X, q->S + from * spans, rows, sums);
+}
+
 typedef enum { STORE, ADD, GATE } ending;
 
 /* This thread's share of out = X w: whole tiles, each for all rows, as many rows at a time as the kernel set takes. */
-static void product(const kernels *k, const linear *w, const int16_t *X, const float *scales, int64_t rows, ending how,
-                    float *out, int64_t stride, team *t) {
+static void product(const kernels *k, const linear *w, const integers *q, int64_t rows, ending how, float *out, int64_t stride,
+                    team *t) {
     int64_t tiles = up(w->outputs, TILE) / TILE;
     SHARED(tile, tiles) {
         const float *ws = w->scale + tile * TILE, *bias = w->bias ? w->bias + tile * TILE : NULL;
@@ -157,10 +176,11 @@ static void product(const kernels *k, const linear *w, const int16_t *X, const f
             int64_t r = first(k, rows, g);
             int count = (int)(first(k, rows, g + 1) - r);
             float sums[MOST_ROWS * TILE];
-            tile_sums(k, w->tiles + tile * TILE * w->inputs, w->inputs, X + r * w->inputs, count, sums);
-            if (how == STORE) k->store(sums, count, scales + r, ws, bias, out + r * stride + tile * TILE, stride);
-            if (how == ADD) k->add(sums, count, scales + r, ws, bias, out + r * stride + tile * TILE, stride);
-            if (how == GATE) k->gate(sums, count, scales + r, ws, out + r * stride + tile * TILE / 2, stride);
+            tile_sums(k, w, tile, q, r, count, sums);
+            const float *scales = q->scales + r;
+            if (how == STORE) k->store(sums, count, scales, ws, bias, out + r * stride + tile * TILE, stride);
+            if (how == ADD) k->add(sums, count, scales, ws, bias, out + r * stride + tile * TILE, stride);
+            if (how == GATE) k->gate(sums, count, scales, ws, out + r * stride + tile * TILE / 2, stride);
         }
     }
 }
@@ -179,19 +199,20 @@ static void enter(const model *m, const pass *p, const space *s) {
             continue;
         }
         int64_t token = p->tokens[r], at = token % TILE;
-        const int8_t *tile = w->tiles + token / TILE * TILE * w->inputs;
+        const int8_t *tile = (const int8_t *)w->tiles + token / TILE * TILE * w->inputs;
         for (int64_t i = 0; i < w->inputs; i++)
             x[i] = (float)tile[(i / 2 * TILE + at) * 2 + i % 2] * w->scale[token];
     }
 }
 
-static void norm_and_quantise(const kernels *k, const model *m, const float *weight, int64_t rows, const space *s, int thread) {
+static void norm_and_quantise(const kernels *k, const model *m, const float *weight, const linear *w, int64_t rows, const space *s,
+                              int thread) {
     team *t = s->team;
     float *row = s->row + thread * s->row_stride;
     SHARED(r, rows) {
         const float *x = s->x + r * s->x_stride;
         if (weight) k->norm(x, weight, m->hidden, m->epsilon, row);
-        quantise_row(k, weight ? row : x, m->hidden, r, rows, s->X, s->scales);
+        quantise_row(k, w, weight ? row : x, r, rows, &s->q);
     }
 }
 
@@ -204,9 +225,9 @@ static void tell(const model *m, const pass *p, int64_t at, const space *s, int 
     }
 }
 
-static void quantise_rows(const kernels *k, const float *x, int64_t stride, int64_t width, int64_t rows, float *scales,
-                          int16_t *X, team *t) {
-    SHARED(r, rows) quantise_row(k, x + r * stride, width, r, rows, X, scales);
+static void quantise_rows(const kernels *k, const linear *w, const float *x, int64_t stride, int64_t rows, const integers *q,
+                          team *t) {
+    SHARED(r, rows) quantise_row(k, w, x + r * stride, r, rows, q);
 }
 
 /* Rotate queries and keys, put keys and values into the cache. */
@@ -257,25 +278,25 @@ static void run(const void *task, team *t, int thread, int size) {
     for (int64_t at = 0; at < m->layers; at++) {
         const layer *l = m->layer + at;
         tell(m, p, at, s, thread, size);
-        norm_and_quantise(k, m, l->attention_norm, p->rows, s, thread);
+        norm_and_quantise(k, m, l->attention_norm, &l->qkv, p->rows, s, thread);
         meet(t, size);
-        product(k, &l->qkv, s->X, s->scales, p->rows, STORE, s->qkv, s->qkv_stride, t);
+        product(k, &l->qkv, &s->q, p->rows, STORE, s->qkv, s->qkv_stride, t);
         meet(t, size);
         rotate_and_cache(k, m, p, at, s);
         meet(t, size);
         attention(k, m, p, at, s, thread);
         meet(t, size);
-        quantise_rows(k, s->attended, s->attended_stride, l->o.inputs, p->rows, s->scales, s->X, t);
+        quantise_rows(k, &l->o, s->attended, s->attended_stride, p->rows, &s->q, t);
         meet(t, size);
-        product(k, &l->o, s->X, s->scales, p->rows, ADD, s->x, s->x_stride, t);
+        product(k, &l->o, &s->q, p->rows, ADD, s->x, s->x_stride, t);
         meet(t, size);
-        norm_and_quantise(k, m, l->mlp_norm, p->rows, s, thread);
+        norm_and_quantise(k, m, l->mlp_norm, &l->gate_up, p->rows, s, thread);
         meet(t, size);
-        product(k, &l->gate_up, s->X, s->scales, p->rows, GATE, s->act, s->act_stride, t);
+        product(k, &l->gate_up, &s->q, p->rows, GATE, s->act, s->act_stride, t);
         meet(t, size);
-        quantise_rows(k, s->act, s->act_stride, l->down.inputs, p->rows, s->scales, s->X, t);
+        quantise_rows(k, &l->down, s->act, s->act_stride, p->rows, &s->q, t);
         meet(t, size);
-        product(k, &l->down, s->X, s->scales, p->rows, ADD, s->x, s->x_stride, t);
+        product(k, &l->down, &s->q, p->rows, ADD, s->x, s->x_stride, t);
         meet(t, size);
     }
     SHARED(r, p->rows) {
@@ -295,7 +316,10 @@ void native_forward(const model *m, const pass *p) {
 /* ---- one product, and parts for the tests -------------------------------------------------------------------------- */
 
 int64_t native_linear_space(const linear *w, int64_t rows) {
-    return up(sizeof(team), LINE) + up(rows * 4, LINE) + up(rows * w->inputs * 2, LINE);
+    integers q;
+    int64_t used = up(sizeof(team), LINE);
+    lay_out_integers(rows, w->inputs, NULL, &used, &q);
+    return used;
 }
 
 typedef struct {
@@ -303,24 +327,23 @@ typedef struct {
     const linear *w;
     const float *x;
     int64_t rows;
-    float *out, *scales;
-    int16_t *X;
+    float *out;
+    integers q;
 } linear_task;
 
 static void run_linear(const void *task, team *t, int thread, int size) {
     const linear_task *l = task;
     (void)thread;
-    quantise_rows(l->kernels, l->x, l->w->inputs, l->w->inputs, l->rows, l->scales, l->X, t);
+    quantise_rows(l->kernels, l->w, l->x, l->w->inputs, l->rows, &l->q, t);
     meet(t, size);
-    product(l->kernels, l->w, l->X, l->scales, l->rows, STORE, l->out, up(l->w->outputs, TILE), t);
+    product(l->kernels, l->w, &l->q, l->rows, STORE, l->out, up(l->w->outputs, TILE), t);
 }
 
 void native_linear(const linear *w, int index, const float *x, int64_t rows, int64_t threads, float *out, void *memory) {
     int64_t used = 0;
     team *t = carve(memory, &used, sizeof *t);
-    float *scales = carve(memory, &used, rows * 4);
-    int16_t *X = carve(memory, &used, rows * w->inputs * 2);
-    linear_task task = {TABLE[index], w, x, rows, out, scales, X};
+    linear_task task = {TABLE[index], w, x, rows, out, {0}};
+    lay_out_integers(rows, w->inputs, memory, &used, &task.q);
     together(threads, run_linear, &task, t);
 }
 
@@ -361,7 +384,7 @@ void native_norm(int index, const float *x, const float *weight, int64_t n, floa
     TABLE[index]->norm(x, weight, n, epsilon, y);
 }
 
-float native_quantise(int index, const float *x, int64_t n, int16_t *X) { return TABLE[index]->quantise(x, n, 1, X); }
+float native_quantise(int index, const float *x, int64_t n, int16_t *X) { return TABLE[index]->quantise(x, n, 1, X, NULL); }
 
 void native_attend(int index, const float *q, int64_t group, int64_t width, const float *keys, const float *values,
                    const int32_t *slots, int64_t seen, float *scores, float *out) {

@@ -70,7 +70,7 @@ static void norm(const float *x, const float *weight, int64_t n, float epsilon, 
     for (int64_t i = 0; i < n; i += LANES) save(y + i, load(x + i) * factor * load(weight + i));
 }
 
-static float quantise(const float *x, int64_t n, int64_t rows, int16_t *X) {
+static float quantise(const float *x, int64_t n, int64_t rows, int16_t *X, float *S) {
     i8 most = (i8)all(0.0f); /* of the bits without sign, whose order is that of the absolute values, NaN last */
     for (int64_t i = 0; i < n; i += LANES) {
         i8 bits = (i8)load(x + i) & 0x7fffffff;
@@ -83,12 +83,17 @@ static float quantise(const float *x, int64_t n, int64_t rows, int16_t *X) {
     memcpy(&largest, &bits, sizeof largest);
     if (bits >= 0x7f800000 || largest < 1e-30f) {
         for (int64_t k = 0; k < n / 2; k++) memset(X + 2 * k * rows, 0, 2 * sizeof *X);
+        for (int64_t s = 0; S && s < n / SPAN; s++) S[s * rows] = 0.0f;
         return bits >= 0x7f800000 ? NAN : 0.0f;
     }
-    v8 inverse = all((float)LIMIT / largest);
+    v8 inverse = all((float)LIMIT / largest), span = all(0.0f); /* whole numbers of at most SPAN * LIMIT: exact in any order */
     for (int64_t i = 0; i < n; i += LANES) {
-        h8 q = __builtin_convertvector(nearest(load(x + i) * inverse), h8);
+        i8 whole = nearest(load(x + i) * inverse);
+        h8 q = __builtin_convertvector(whole, h8);
         for (int64_t k = 0; k < LANES / 2; k++) memcpy(X + (i + 2 * k) * rows, (int16_t *)&q + 2 * k, 2 * sizeof *X);
+        if (!S) continue;
+        span = (i % SPAN ? span : all(0.0f)) + __builtin_convertvector(whole, v8);
+        if (i % SPAN == SPAN - LANES) S[i / SPAN * rows] = total(span);
     }
     return largest / (float)LIMIT;
 }
@@ -206,4 +211,4 @@ static void attend(const float *q, int64_t group, int64_t width, const float *ke
 }
 
 #define KERNELS(title, most_rows, test) \
-    {title, most_rows, test, products, norm, quantise, store, add, gate, rotate, attend}
+    {title, most_rows, test, products, products4, norm, quantise, store, add, gate, rotate, attend}
