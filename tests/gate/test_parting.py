@@ -13,7 +13,7 @@ from toolkit.contracts import Completion, Request, SamplingParams, TokenLogprob
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.errors import UnsupportedError
 from toolkit.gate.openai import Spelled
-from toolkit.gate.parting import FLOAT_TIES, HALF_TIES, INT8_TIES, SERVER_TIES, parting, tolerance
+from toolkit.gate.parting import CODED_TIES, FLOAT_TIES, HALF_TIES, INT8_TIES, SERVER_TIES, parting, tolerance
 from toolkit.sample.filters import adjust
 
 
@@ -96,3 +96,7 @@ def test_the_tolerance_is_that_of_the_coarser_numbers(engine: EmbeddedEngine) ->
         INT8_TIES, FLOAT_TIES, HALF_TIES, SERVER_TIES, HALF_TIES, HALF_TIES,
     ]  # fmt: skip
     assert tolerance(engine, engine) == FLOAT_TIES
+    coded = Numbers("float32")
+    coded.kv_dtype = "q4"  # type: ignore[attr-defined]
+    assert tolerance(coded, coded) == CODED_TIES  # type: ignore[arg-type]
+    assert tolerance(names[1], coded) == FLOAT_TIES, "4 bits that are under test are no tie"  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from toolkit.contracts import Completion, Delta, Done, Engine, Event, Failed, Re
 from toolkit.errors import EngineError, ToolkitError, UnsupportedError
 
 PATIENCE_S = 180.0  # between two events of an engine
+_MANY = 8
 
 
 class SilentError(EngineError):
@@ -63,6 +64,13 @@ class Arm:
         self.drafts: dict[str, float] = engine.drafts() if hasattr(engine, "drafts") else {}  # the same, of drafts
         self.memory = memory
         self._count = 0
+
+    @property
+    def at_once(self) -> int:
+        """Requests that may be asked together where only their sum matters: few of an engine that drafts, or it finds no room to."""
+        parts = getattr(self.engine, "parts", None)
+        plain = parts[1] is None if parts is not None else self.engine.capabilities.drafters == ("none",)
+        return _MANY if plain else 1
 
     def ask(self, what: str, requests: Sequence[Request], *, together: int = 8) -> list[Answer]:
         """Run the requests, `together` at a time. Raises SilentError; all other errors of a request are its answer."""

@@ -120,6 +120,7 @@ def test_a_cpu_server_that_speculates_is_asked_to_draw_exactly_where_it_is_seen_
         (Params(temperature=1.0, seed=1), {}),
         (Params(temperature=1.0, top_k=5, top_p=0.9, min_p=0.1), {"sampling_backend": "flashinfer"}),
         (Params(presence_penalty=0.5), {"speculative_algorithm": "NGRAM"}),
+        (Params(min_tokens=2), {"speculative_algorithm": "NGRAM"}),
         (Params(temperature=1.0), {"speculative_algorithm": "NGRAM"}),
         (Params(temperature=1.0, min_p=0.2), {"speculative_algorithm": "EAGLE", "device": "cuda"}),
         (

@@ -91,6 +91,12 @@ def _speculative(request: Request, facts: Facts, filters: tuple[bool, ...]) -> I
         yield "speculate = False", f"{how} cannot be left out of one request", "ask a server without it"
     if params.presence_penalty or params.frequency_penalty:
         yield "a penalty", f"under {how} it sees the last of several tokens only", "ask a server without speculation"
+    if params.min_tokens:
+        yield (
+            "min_tokens",
+            f"{how} counts passes as tokens, so that the end is kept away too long",
+            "ask a server without speculation",
+        )
     if params.temperature == 0:
         return
     if not facts.draws:
