@@ -9,12 +9,14 @@ import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import pytest
 
 from toolkit.contracts import SamplingParams
 from toolkit.draft.tree import chain
+from toolkit.engine.draft_costs import DraftCosts
 from toolkit.engine.pace import LONGEST, LOSS, MARGIN, Acceptance, Pace, PassCosts, Stride
 
 PARAMS = SamplingParams()
@@ -49,6 +51,11 @@ def given(stride: Stride, acceptance: Sequence[float]) -> None:
 
 
 def expected_by_enumeration(acceptance: Sequence[float], k: int) -> float:
+    return _enumerated(tuple(acceptance), k)
+
+
+@cache
+def _enumerated(acceptance: tuple[float, ...], k: int) -> float:
     mean = 0.0
     for pattern in itertools.product((True, False), repeat=k):
         chance = math.prod(share if right else 1 - share for share, right in zip(acceptance, pattern, strict=False))
@@ -76,7 +83,7 @@ def rates_by_brute_force(table: Mapping[int, float], acceptance: Sequence[float]
 @pytest.mark.parametrize("draft", [0.0, 0.7])
 def test_the_chosen_length_is_the_best_of_all(name: str, acceptance: tuple[float, ...], lines: int, draft: float) -> None:
     pace = Pace(costs_of(TABLES[name]))
-    pace.draft_s = draft
+    pace.drafts.guess_s = draft
     strides = [pace.stride(PARAMS) for _ in range(lines)]
     given(strides[0], acceptance)
     rates = rates_by_brute_force(TABLES[name], each(acceptance), lines, draft)
@@ -238,10 +245,10 @@ def test_observing_plain_passes_is_no_part_of_what_a_draft_costs() -> None:
         stride.spend(100.0)
     pace.costs = costs_of(FLAT)
     pace.stride(PARAMS)  # another line is reason to think again
-    assert stride.budget(ROOM).nodes > 0 and pace.draft_s == 0.0
+    assert stride.budget(ROOM).nodes > 0 and pace.drafts.guess_s == 0.0
     stride.spend(3.0)
     stride.learn(chain([1, 1, 1]), 0)
-    assert pace.draft_s == pytest.approx((100.0 + 3.0) / 3)
+    assert pace.drafts.guess_s == pytest.approx((100.0 + 3.0) / 3)
 
 
 def test_bounds_that_were_given_are_kept_and_the_room_bounds_all() -> None:
@@ -263,3 +270,92 @@ def test_lines_that_ended_are_not_counted_and_may_end_twice() -> None:
     assert pace.lines == 1
     two.close()
     assert pace.lines == 0
+
+
+# --- drafters that read the text before they guess --------------------------------------------------------------------
+
+
+def speed_of_requests(
+    acceptance: Sequence[float], *, lines: int, requests: int, prompt: int, passes: int, draft: float, read: float
+) -> float:
+    """Tokens per time over plain decoding's, of requests one batch after the other; reading their prompts takes time as well."""
+    pace, noise = Pace(costs_of(MEASURED)), random.Random(lines)
+    tokens, time = 0, 0.0
+    for _ in range(requests):
+        strides = [pace.stride(PARAMS) for _ in range(lines)]
+        unread = [prompt] * lines
+        for stride in strides:
+            stride.hear(prompt)
+        for _ in range(passes):
+            row = [stride.budget(ROOM).nodes for stride in strides]
+            for i, (stride, k) in enumerate(zip(strides, row, strict=True)):
+                if k:
+                    spent, unread[i] = draft * k + read * unread[i], 0
+                    stride.spend(spent)
+                    time += spent
+                right = itertools.takewhile(lambda share: noise.random() < share, each(acceptance)[:k])
+                taken = sum(1 for _ in right)
+                if k:
+                    stride.learn(chain([1] * k), taken)
+                stride.hear(taken + 1)
+                unread[i] += taken + 1
+                tokens += taken + 1
+            time += cost_by_interpolation(MEASURED, lines + sum(row))
+        for stride in strides:
+            stride.close()
+    return tokens / time / (lines / cost_by_interpolation(MEASURED, lines))
+
+
+def test_a_prompt_that_is_read_before_the_first_guess_is_not_the_price_of_guesses() -> None:
+    """Reading 300 tokens takes as long as 15 guesses: taken for one guess, it would end speculation for all requests that follow."""
+    speed = speed_of_requests((0.7,), lines=1, requests=6, prompt=300, passes=100, draft=1.2, read=0.06)
+    assert speed > 1.1
+
+
+@pytest.mark.parametrize("lines", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("acceptance", ((0.0,), (0.1,), (0.53, 0.56), (0.9,)), ids=str)
+@pytest.mark.parametrize("read", [0.06, 0.8], ids=["one layer", "twenty layers"])
+def test_with_rising_batches_reading_costs_no_three_per_cent_either(
+    lines: int, acceptance: tuple[float, ...], read: float
+) -> None:
+    assert speed_of_requests(acceptance, lines=lines, requests=2, prompt=20, passes=600, draft=20 * read, read=read) >= 0.97
+
+
+def test_what_a_guess_and_what_reading_takes_are_told_apart() -> None:
+    found = DraftCosts()
+    found.learn(100.0, 1, 1000)
+    assert (found.guess_s, found.read_s) == (0.0, 0.1)  # nothing is known of guesses yet
+    for seconds in (2.0, 4.0, 6.0):
+        found.learn(seconds, 2, 3)
+    assert found.guess_s == 2.0
+    found.learn(50.0, 1, 200)  # 0.24 a token read
+    assert found.guess_s == 2.0 and found.read_s == pytest.approx(0.1 + 0.3 * (0.24 - 0.1))
+
+
+def test_a_drafter_that_was_held_up_comes_back() -> None:
+    """Nine guesses of 0.1 s each, in passes of 8.5 ms: it is left alone, tried again in the end, and then as good as it is."""
+    pace = Pace(costs_of(MEASURED))
+    for _ in range(9):
+        pace.drafts.learn(100.0, 1, 2)
+    stride = pace.stride(PARAMS)
+    given(stride, (0.9,))
+    assert lengths([stride], (0.9,), 200, seed=1)[-1] == [0]
+    stride.hear(20)
+    assert lengths([stride], (0.9,), 1000, seed=1)[-1][0] > 0
+
+
+def test_a_trial_takes_a_fiftieth_of_the_time_at_most() -> None:
+    for guess, read in ((0.5, 0.0), (30.0, 0.0), (0.1, 0.05), (0.1, 0.5)):
+        pace = Pace(costs_of(MEASURED))
+        pace.drafts.guess_s, pace.drafts.read_s = guess, read
+        stride = pace.stride(PARAMS)
+        given(stride, (0.0,))
+        passes = spent = 0.0
+        for _ in range(4000):
+            pace.drafts.guess_s, pace.drafts.read_s = guess, read
+            passes += MEASURED[1]
+            if stride.budget(ROOM).nodes:
+                spent += guess + read * stride._unread
+                stride.learn(chain([1]), 0)
+            stride.hear(1)
+        assert spent <= 0.02 * passes, (guess, read)

@@ -112,7 +112,7 @@ def test_a_drafter_slower_than_the_passes_it_saves_is_left_alone(engine: Embedde
     """Costs are in units of a pass of 1e-6 s: any drafter is slow beside that."""
     pace = Pace(costs_of({1: 1e-6, 64: 1.1e-6}))
     (found,) = decode(engine, pace, GREEDY, right(line, slow=0.002))
-    assert pace.draft_s > 1e-4
+    assert pace.drafts.guess_s > 1e-4
     tried = [at for at, k in enumerate(lengths(found)) if k]
     assert tried and tried[0] <= 1 and not set(tried) & set(range(4, 15))
 

@@ -6,8 +6,8 @@
 a_i is the share of drafts that were accepted at position i given that all before it were, over this request. While it has seen
 little, it hopes for _HOPE or for what the engine's other requests had, whichever is more: a text that copies is not to suffer from
 chats before it. A position that nobody has tried is as good as the one before it. cost is measured on this machine, d is the
-drafter's time for a token. A request changes its k for a gain of more than MARGIN, or as soon as it has fallen behind plain
-decoding by LOSS; where nothing pays it decodes plainly and tries one token again, ever more rarely.
+drafter's time for a guessed token (draft_costs.py). A request changes its k for a gain of more than MARGIN, or as soon as it has
+fallen behind plain decoding by LOSS; where nothing pays it decodes plainly and tries one token again, ever more rarely.
 Knows nothing about: models, trees' contents. What it chooses never changes an output.
 Source: expected tokens 2211.17192 section 3.1, with an acceptance for each position in place of one for all.
 """
@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from toolkit.contracts import SamplingParams
 from toolkit.draft.contract import Budget
 from toolkit.draft.tree import DraftTree
+from toolkit.engine.draft_costs import DraftCosts
 
 LONGEST = 8  # tokens that are looked ahead at most where the request leaves it open
 MARGIN = 1.05
@@ -30,6 +31,7 @@ _MEMORY = 0.97  # what a request's counts keep from pass to pass
 _HOPE = 0.6
 _PRIOR = 3.0  # passes that hope counts for
 _SOONEST, _LATEST = 16, 256  # plain passes between two trials of a drafter that did not pay
+EXPLORE = 0.02  # of the time since the last trial: what a trial may take
 PATIENCE = 1.0  # seconds that a drafter may cost a request beyond what its guesses could save
 _WIDE = 64  # rows of a pass in which reading a token is cheap
 
@@ -94,7 +96,7 @@ class Pace:
         self.costs = costs
         self.lines = 0  # running now
         self.acceptance = Acceptance(memory=0.999)
-        self.draft_s = 0.0  # of a proposed token
+        self.drafts = DraftCosts()
         self._tokens, self._nodes = tokens, nodes
 
     @property
@@ -120,7 +122,7 @@ class Pace:
         for k, each in enumerate(accepted, 1):
             through *= each
             expected += through
-            found.append(self.lines * expected / (self.costs(self.lines * (1 + k)) + self.lines * k * self.draft_s))
+            found.append(self.lines * expected / (self.costs(self.lines * (1 + k)) + self.lines * k * self.drafts.guess_s))
         return found
 
 
@@ -138,7 +140,8 @@ class Stride:
         self._news = True  # a draft was judged since
         self._spent = 0.0  # since a draft was last judged
         self._busy = 0.0  # in all
-        self._heard = self._guessed = 0  # tokens
+        self._heard = self._guessed = 0  # tokens in all
+        self._unread = 0  # tokens heard since
         self._open = True
 
     def budget(self, room: int) -> Budget:
@@ -159,9 +162,8 @@ class Stride:
             each.learn(tree.depth, accepted)
         if self._k == 0:  # a trial; one in which the drafter had no guess was none
             self._plain, self._wait = 0, min(2 * self._wait, _LATEST)
-        seconds, self._spent = self._spent / tree.depth, 0.0
-        pace = self._pace
-        pace.draft_s = pace.draft_s + _WEIGHT * (seconds - pace.draft_s) if pace.draft_s else seconds
+        self._pace.drafts.learn(self._spent, tree.depth, self._unread)
+        self._spent, self._unread = 0.0, 0
 
     def spend(self, seconds: float) -> None:
         """The drafter was busy for so long."""
@@ -171,6 +173,7 @@ class Stride:
     def hear(self, tokens: int) -> None:
         """The drafter was told of so many tokens."""
         self._heard += tokens
+        self._unread += tokens
 
     @property
     def is_too_slow(self) -> str:
@@ -204,12 +207,19 @@ class Stride:
         return self._k
 
     def _trial(self) -> int:
-        """Now and then one token, where one that is always right would pay: texts change, what was refused so far says little."""
+        """Now and then one token, where one that is always right would pay: texts change, what was refused so far says little.
+
+        What it takes, to read what came meanwhile included, is at most a share of the time since the last one, however slow the
+        drafter seems: so a drafter that was held up once comes back, and one that is slow costs little.
+        """
         self._plain += 1
         if self._plain < self._wait:
             return 0
-        plainly, surely = self._pace.rates([1.0])
-        return int(surely > MARGIN * plainly)
+        pace = self._pace
+        lines, drafts = pace.lines, pace.drafts
+        price = lines * (drafts.guess_s + drafts.read_s * self._unread)
+        may = price <= EXPLORE * self._plain * pace.costs(lines)
+        return int(may and 2 * pace.costs(lines) > MARGIN * pace.costs(2 * lines))
 
     def _rates(self) -> list[float]:
         found, before = [], _HOPE

@@ -1,0 +1,46 @@
+"""DraftCosts: what a drafter takes for a token that it guesses and for one that it reads, told apart.
+
+    seconds of a draft = guess_s x its depth + read_s x tokens that the drafter was told since the last one
+
+A drafter with keys and values of its own computes the text before it guesses: a prompt before its first guess, after a rest all
+that came meanwhile. Taken for the price of a guess, the first prompt would put an end to speculation.
+In: seconds, depth and tokens told, draft by draft.   Out: the two prices, 0 while they are not known.
+Knows nothing about: drafters, whether they pay.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+
+FEW = 16  # tokens: what was accepted of one draft and what a grammar forced behind it; to read so many is part of a guess
+RECENT = 9  # drafts whose median is the price of a guess: that one of them was held up by others means nothing
+_WEIGHT = 0.3  # of the newest reading
+
+
+class DraftCosts:
+    """Seconds a token."""
+
+    def __init__(self) -> None:
+        self.guess_s = 0.0
+        self.read_s = 0.0
+        self._recent: deque[float] = deque(maxlen=RECENT)
+
+    def learn(self, seconds: float, depth: int, heard: int) -> None:
+        """A draft of `depth` tokens took so long, `heard` tokens after the last one.
+
+        Behind many tokens it says what reading costs; of guessing only where that has become cheaper: what was known is then old.
+        """
+        if heard <= FEW:
+            self._see(seconds / depth)
+            return
+        guess = max(0.0, seconds - self.read_s * heard) / depth
+        if guess < self.guess_s:
+            self._recent.clear()
+            self._see(guess)
+        read = max(0.0, seconds - self.guess_s * depth) / heard
+        self.read_s = self.read_s + _WEIGHT * (read - self.read_s) if self.read_s else read
+
+    def _see(self, seconds: float) -> None:
+        self._recent.append(seconds)
+        self.guess_s = median(self._recent)
