@@ -155,12 +155,13 @@ def test_alternatives_say_what_is_different(page: Page, tmp_path: Path) -> None:
 def test_ten_thousand_records_are_a_few_rows_in_the_page(page: Page, tmp_path: Path) -> None:
     value = {"name": "Mia Chen", "items": [{"what": "lamp", "count": 3}], "city": "Porto"}
     lines = (
-        {"id": f"r{index}", "value": value, "needs_review": index % 4000 == 3999, "index": index} for index in range(10_000)
+        {"id": f"r{index}", "value": value, "needs_review": index % 4000 == 3999, "index": index} for index in range(10_002)
     )
     (tmp_path / "o").write_text("".join(json_text(line) + "\n" for line in lines))
-    write_review(tmp_path / "o", tmp_path / "page.html")
+    write_review(tmp_path / "o", tmp_path / "page.html", limit=10_000)
     page.open(f"file://{tmp_path / 'page.html'}")
     assert page.run("document.getElementById('rows').clientHeight") == 580_000
+    assert page.run("document.getElementById('tabs').textContent").endswith("not on this page (--limit): 2")
     page.keys("n")
     assert page.run(HEADING) == "r3999"
     page.keys("G")
@@ -172,12 +173,21 @@ def test_ten_thousand_records_are_a_few_rows_in_the_page(page: Page, tmp_path: P
 @pytest.mark.parametrize(("dark", "theme"), [(False, None), (True, "dark")])
 def test_it_is_dark_where_the_system_is(page: Page, written: Path, tmp_path: Path, dark: bool, theme: str | None) -> None:
     page.open(f"file://{written}", dark=dark)
+    assert "--limit" not in page.run("document.getElementById('tabs').textContent")
     assert page.run("document.documentElement.dataset.theme") == theme
     page.picture(tmp_path / "page.png")
     assert (tmp_path / "page.png").stat().st_size > 10_000
     paper = page.run("getComputedStyle(document.body).backgroundColor")
     brightness = sum(map(int, paper.removeprefix("rgb(").removesuffix(")").split(","))) / 3
     assert (brightness < 60) is dark
+
+
+def test_a_long_name_leaves_room_for_its_value(page: Page, tmp_path: Path) -> None:
+    out = finished(tmp_path, {"a b": {"n" * 300: "a", "m": "b"}})
+    write_review(out, tmp_path / "page.html")
+    page.open(f"file://{tmp_path / 'page.html'}")
+    shown = "[...document.querySelectorAll('td.value')].map((each) => each.getBoundingClientRect().right < innerWidth)"
+    assert page.run(shown) == [True, True]
 
 
 def test_on_a_narrow_screen_nothing_sticks_out(page: Page, written: Path) -> None:

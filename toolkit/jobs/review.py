@@ -14,16 +14,17 @@ import hashlib
 import html
 import re
 from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from toolkit.contracts import Json
 from toolkit.errors import EngineError, UsageError
 from toolkit.jobs.review_lines import side_by_side, texts_of
-from toolkit.jobs.review_record import MAX_TEXT, page_record
+from toolkit.jobs.review_record import MAX_TEXT, kind_of, page_record
 from toolkit.results import characters, json_text
 
 MAX_RECORDS = 20_000
@@ -50,19 +51,17 @@ def write_review(
     _check_free(page)
     source, why = texts_of(out, place)
     seen: Counter[str] = Counter()
-    lines = (page_record(line, text, max_text=max_text) for line, text in side_by_side(out, source))
-    wanted = (each for each in lines if _count(each, seen) in KINDS[only])
-    head, tail = _around(out.name, why)
+    wanted = (each for each in side_by_side(out, source) if _count(each[0], seen) in KINDS[only])
+    head, tail = _around(out.name)
     fresh = page.with_name(page.name + ".new")
     shown = 0
     try:
         with fresh.open("w", encoding="utf-8") as file:
             file.write(head)
-            for shown, record in enumerate(islice(wanted, limit), 1):  # noqa: B007 - the last one is the count
-                file.write(script_json(record) + "\n")
-            file.write(tail)
-        for _ in wanted:  # count the rest
-            pass
+            for shown, (line, text) in enumerate(islice(wanted, limit), 1):  # noqa: B007 - the last one is the count
+                file.write(script_json(page_record(line, text, max_text=max_text)) + "\n")
+            about = {"source": f"The text is not known: {why}." if why else "No text.", "left": sum(1 for _ in wanted)}
+            file.write(tail(about))
         fresh.replace(page)
     except OSError as error:
         raise EngineError(f"page {page} cannot be written: {error.strerror}") from None
@@ -77,8 +76,8 @@ def script_json(value: Json) -> str:
     return json_text(value).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _count(record: dict[str, Json], seen: Counter[str]) -> str:
-    kind = str(record["kind"])
+def _count(line: Mapping[str, Any], seen: Counter[str]) -> str:
+    kind = kind_of(line)
     seen[kind] += 1
     return kind
 
@@ -96,8 +95,8 @@ def _check_free(page: Path) -> None:
             raise UsageError(f"page {page} exists and is no page of this command", hint="name another with --page")
 
 
-def _around(title: str, why: str) -> tuple[str, str]:
-    """What comes before and behind the records."""
+def _around(title: str) -> tuple[str, Callable[[Json], str]]:
+    """What comes before the records, and what makes the text behind them of what is to be said about them."""
     template, style, script = _parts()
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'; "
@@ -105,10 +104,9 @@ def _around(title: str, why: str) -> tuple[str, str]:
     )
     filled = {
         "CSP": policy, "TITLE": html.escape(characters(title)), "STYLE": style, "SCRIPT": script,
-        "ABOUT": script_json({"source": f"The text is not known: {why}." if why else "No text."}),
     }  # fmt: skip
     head, tail = template.split("%DATA%\n")
-    return _fill(head, filled), _fill(tail, filled)
+    return _fill(head, filled), lambda about: _fill(tail, {**filled, "ABOUT": script_json(about)})
 
 
 def _fill(template: str, filled: dict[str, str]) -> str:

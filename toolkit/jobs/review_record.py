@@ -35,7 +35,7 @@ def page_record(line: Mapping[str, Any], text: str | None, *, max_text: int = MA
         "index": line["index"],
         "id": str(line.get("id", "")),
         "where": line.get("where"),
-        "kind": "error" if failed else "review" if line.get("needs_review") is True else "ok",
+        "kind": kind_of(line),
         "stage": str(line.get("stage", "")),
         "reason": str(line.get("reason", "")),
         "raw": str(line.get("raw", ""))[:MAX_SHOWN],
@@ -51,6 +51,11 @@ def page_record(line: Mapping[str, Any], text: str | None, *, max_text: int = MA
         "alternatives": [_alternative(each) for each in _list(line.get("alternatives"))[:MAX_ALTERNATIVES]],
         "rest": _rest(line),
     }
+
+
+def kind_of(line: Mapping[str, Any]) -> str:
+    """error, review or ok."""
+    return "error" if "stage" in line else "review" if line.get("needs_review") is True else "ok"
 
 
 def cells(value: Json, pointer: str = "") -> Iterator[tuple[str, Json]]:

@@ -1,7 +1,7 @@
 "use strict";
 // Shows the records of a job. Everything that comes from a record is put in as text, never as markup.
 (() => {
-  const ROW = 58, SHOWN = { "": "all", review: "review", error: "failed", ok: "fine" };
+  const ROW = 58, LONG = 32, SHOWN = { "": "all", review: "review", error: "failed", ok: "fine" };
   const HUES = [210, 28, 150, 330, 265, 95, 0, 185, 50, 300];
   const ODD = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\u00ad\u180e\u{e0000}-\u{e007f}]/u;
   const at = (id) => document.getElementById(id);
@@ -83,6 +83,7 @@
       tab.addEventListener("click", () => ((chosen.kind = kind), filter()));
       at("tabs").append(tab);
     }
+    if (about.left) at("tabs").append(make("span", "quiet", `not on this page (--limit): ${about.left.toLocaleString("en")}`));
   }
 
   // --- the list: only rows in sight are in the page --------------------------------------------------------------------
@@ -205,7 +206,7 @@
     const table = make("table");
     for (const field of record.fields) {
       const swatch = tint(make("i", field.span ? "" : "none"), field.path);
-      const line = make("tr", field.flagged ? "field flagged" : "field", make("td", "name", swatch, safe(pretty(field.path))), cell(field.value), sure(field), stands(field));
+      const line = make("tr", field.flagged ? "field flagged" : "field", make("td", pretty(field.path).length > LONG ? "name long" : "name", swatch, safe(pretty(field.path))), cell(field.value), sure(field), stands(field));
       line.dataset.path = field.path;
       line.addEventListener("mouseenter", () => light([field.path], true));
       line.addEventListener("mouseleave", () => light([], false));
