@@ -17,8 +17,10 @@ Spoil = Callable[[Completion], Completion]
 
 
 @contextmanager
-def served(engine: EmbeddedEngine, *, spoil: Spoil | None = None, has_metrics: bool = True) -> Iterator[str]:
-    """The URL of the server, its /v1 included."""
+def served(
+    engine: EmbeddedEngine, *, spoil: Spoil | None = None, has_metrics: bool = True, sglang: str | None = None
+) -> Iterator[str]:  # fmt: skip
+    """The URL of the server, its /v1 included. `sglang`: it is one of SGLang, with that speculation ("" = none)."""
     counts = {"proposed": 0, "accepted": 0}
 
     class Handler(BaseHTTPRequestHandler):
@@ -26,7 +28,11 @@ def served(engine: EmbeddedEngine, *, spoil: Spoil | None = None, has_metrics: b
 
         def do_GET(self) -> None:
             if self.path == "/v1/models":
-                self._send(json.dumps({"data": [{"id": "tiny", "max_model_len": 2048}]}))
+                whose = {} if sglang is None else {"owned_by": "sglang", "root": "/home/me/tiny"}
+                self._send(json.dumps({"data": [{"id": "tiny", "max_model_len": 2048, **whose}]}))
+            elif self.path == "/server_info" and sglang is not None:
+                told = {"speculative_algorithm": sglang.upper() or None, "version": "0.5.23", "dtype": "float32"}
+                self._send(json.dumps({**told, "speculative_draft_model_path": "/home/me/head" if sglang else None}))
             elif self.path == "/metrics" and has_metrics:
                 self._send(
                     f'vllm:spec_decode_num_draft_tokens_total{{engine="0"}} {counts["proposed"]}.0\n'
@@ -55,11 +61,21 @@ def served(engine: EmbeddedEngine, *, spoil: Spoil | None = None, has_metrics: b
                 grammar=Grammar("json_schema", json.dumps(form["json_schema"]["schema"])) if form else None,
             )  # fmt: skip
             events = []
+            drafts = []
             for index in range(body["n"]):
                 result = only_result(engine.generate([request]))
                 assert isinstance(result, Completion)
                 counts["proposed"] += result.usage.proposed
                 counts["accepted"] += result.usage.accepted
+                usage = result.usage
+                if usage.verify_passes:
+                    drafts.append(
+                        {
+                            "spec_num_proposed_drafts": usage.proposed,
+                            "spec_num_correct_drafts": usage.accepted,
+                            "spec_verify_ct": usage.passes - 1,
+                        }
+                    )
                 result = spoil(result) if spoil else result
                 content = [self._row(each.token_id, each.logprob, each.top) for each in result.logprobs]
                 events.append(
@@ -74,6 +90,8 @@ def served(engine: EmbeddedEngine, *, spoil: Spoil | None = None, has_metrics: b
                 )
             count = sum(len(each["choices"][0]["logprobs"]["content"]) for each in events[::2])
             events.append({"choices": [], "usage": {"completion_tokens": count}})
+            if drafts and sglang and body.get("return_spec_tokens_details"):
+                events.append({"choices": [], "sglext": {"spec_tokens_details": drafts if body["n"] > 1 else drafts[0]}})
             self._send("".join(f"data: {json.dumps(each)}\n\n" for each in events) + "data: [DONE]\n\n")
 
         def _row(self, token: int, logprob: float, top: Any = ()) -> dict[str, Any]:

@@ -8,14 +8,16 @@ from dataclasses import replace
 import pytest
 
 from tests.gate.openai_stub import served
-from toolkit.contracts import Completion, Request, SamplingParams
+from toolkit.contracts import Completion, Done, Request, SamplingParams
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.errors import EngineError, UnsupportedError, UsageError
 from toolkit.gate.arm import Memory
+from toolkit.gate.identity import identity
 from toolkit.gate.open import open_named
 from toolkit.gate.openai import OpenAiEngine, Spelled
 from toolkit.gate.report import Report
 from toolkit.gate.run import run_gate
+from toolkit.gate.sglext import books
 from toolkit.results import only_result
 
 
@@ -84,6 +86,34 @@ def test_without_counters_speculation_is_not_proven(baseline: OpenAiEngine, draf
     with served(drafted, has_metrics=False) as url:
         report = gate(baseline, url, memory)
     assert report.verdict == "INCONCLUSIVE" and all("not proven active" in why for why in report.reasons)
+
+
+def test_a_sglang_server_tells_what_drafts_for_it_and_what_became_of_the_drafts(drafted: EmbeddedEngine) -> None:
+    with served(drafted, has_metrics=False, sglang="ngram") as url:
+        engine = OpenAiEngine(url)
+        sampling = SamplingParams(max_tokens=96, ignore_eos=True, n=2)
+        done = [
+            each.result for each in engine.generate([Request(prompt=CHAT, id="a", sampling=sampling)]) if isinstance(each, Done)
+        ]
+        who = identity(engine)  # type: ignore[arg-type]
+        engine.close()
+    assert all(isinstance(each, Completion) and each.usage.proposed >= each.usage.accepted > 0 for each in done)
+    assert all(isinstance(each, Completion) and each.usage.passes < each.usage.output_tokens == 96 for each in done)
+    assert (who["drafter"], who["server"], who["root"], who["dtype"]) == ("ngram", "0.5.23", "tiny", "float32")
+    assert who["speculation"] == {"speculative_algorithm": "NGRAM", "speculative_draft_model_path": "head"}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {},
+        {"sglext": None},
+        {"sglext": {"spec_tokens_details": [{}]}},
+        {"sglext": {"spec_tokens_details": {"spec_verify_ct": -1}}},
+    ],
+)
+def test_books_of_another_shape_are_no_books(event: dict[str, object]) -> None:
+    assert books(event, 1) == []
 
 
 def test_a_server_that_garbles_is_held(baseline: OpenAiEngine, plain: EmbeddedEngine, memory: Memory) -> None:

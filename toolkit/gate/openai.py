@@ -2,7 +2,8 @@
 
 In: requests whose prompt is a chat.   Out: events, as of every engine.
 Such a server tells no token ids: where it reports log-probabilities, a token is what it is spelled like, and its id is made of that; else
-there is text only. It cannot score, and shows no books; vLLM's counters of drafts are read from /metrics where they are.
+there is text only. It cannot score, and shows no books; vLLM's counters of drafts are read from /metrics where they are, SGLang's in its
+own field of a stream (sglext.py).
 What has no field in that API is refused by name. Fields of vLLM's and SGLang's own (top_k, min_p, ignore_eos, ...) are sent: a server
 that does not know them refuses, or shows by its answers that it ignores them.
 Knows nothing about: canaries, verdicts.
@@ -19,7 +20,8 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 from toolkit.contracts import (
@@ -41,6 +43,7 @@ from toolkit.contracts import (
 )
 from toolkit.engine.remote.connection import Connection
 from toolkit.errors import EngineError, ToolkitError, UnsupportedError, UsageError
+from toolkit.gate import sglext
 
 TOGETHER = 16  # requests under way
 TOPS = 5  # likeliest tokens that are asked for with each
@@ -93,6 +96,7 @@ class _Sample:
     scores: list[TokenLogprob] = field(default_factory=list)
     reason: FinishReason | None = None
     matched: str | None = None
+    books: Usage = field(default_factory=Usage)
 
 
 class OpenAiEngine:
@@ -113,6 +117,8 @@ class OpenAiEngine:
         self._cancelled: set[str] = set()
         try:
             self._model = self._first_model()
+            self._more = sglext.ASKED if sglext.is_sglang(self._model) else {}
+            self._told = sglext.told_of_itself(self._root) if self._more else {}
         except BaseException:
             self.close()
             raise
@@ -121,7 +127,8 @@ class OpenAiEngine:
     def capabilities(self) -> Capabilities:
         return Capabilities(
             engine="openai", model=self._model["id"], fingerprint="", context=self._context, vocab_size=0,
-            grammars=("json_schema",), beam=False, score=False, drafters=("unknown",),
+            grammars=("json_schema",), beam=False, score=False,
+            drafters=(self._told.get("drafter", "unknown"),),
         )  # fmt: skip
 
     @property
@@ -135,8 +142,8 @@ class OpenAiEngine:
         return told if isinstance(told, int) and told > 0 else 4096
 
     def identity(self) -> dict[str, Any]:
-        """What it tells of itself: its model's name, and no more."""
-        return {"drafter": "unknown", "root": self._model.get("root", "")}
+        """What it tells of itself: its model's name; a SGLang server more."""
+        return {"drafter": "unknown", "root": Path(str(self._model.get("root", ""))).name, **self._told}
 
     def drafts(self) -> dict[str, float]:
         """The server's counters of drafts, all requests of everybody together; {} where it exports none."""
@@ -198,12 +205,14 @@ class OpenAiEngine:
             events.put(None)
 
     def _answer(self, request: Request) -> Iterator[Event]:
-        body, began, first = _body(request, self._model["id"]), time.perf_counter(), 0.0
+        body, began, first = {**_body(request, self._model["id"]), **self._more}, time.perf_counter(), 0.0
         samples = [_Sample() for _ in range(request.sampling.n)]
         told = 0
         for event in self._connection.stream("/chat/completions", body):
             usage = event.get("usage")
             told = usage["completion_tokens"] if isinstance(usage, dict) else told
+            for sample, books in zip(samples, sglext.books(event, len(samples)), strict=False):
+                sample.books = books
             for choice in event.get("choices") or ():
                 sample = samples[choice.get("index", 0)]
                 delta = self._take(sample, choice)
@@ -229,7 +238,8 @@ class OpenAiEngine:
             raise EngineError(f"more than {_MOST_TOKENS} tokens came")
         if choice.get("finish_reason"):
             sample.reason = _REASONS.get(choice["finish_reason"], "stop")
-            sample.matched = choice.get("stop_reason") if isinstance(choice.get("stop_reason"), str) else None
+            matched = choice.get("stop_reason", choice.get("matched_stop"))  # vLLM's name, and SGLang's
+            sample.matched = matched if isinstance(matched, str) else None
         return text, sample.ids[before:]
 
     def _id(self, row: Mapping[str, Json]) -> int:
@@ -248,7 +258,7 @@ class OpenAiEngine:
             rate = (size - 1) / seconds if size > 1 and seconds > 0 else 0.0
             result = Completion(
                 text=sample.text, token_ids=tuple(sample.ids), finish_reason=sample.reason, matched_stop=sample.matched,
-                logprobs=tuple(sample.scores), usage=Usage(output_tokens=size, passes=0),
+                logprobs=tuple(sample.scores), usage=replace(sample.books, output_tokens=size),
                 timing=Timing(ttft_s=timing.ttft_s, e2e_s=timing.e2e_s, decode_tok_s=rate),
             )  # fmt: skip
             yield Done(request.id, index, result)

@@ -1,0 +1,58 @@
+"""Sglext: what a SGLang server tells beyond the chat completions API, to those who ask - who it is, what became of its drafts.
+
+In: the server's root; an event of a stream.   Out: fields of an identity; books by sample.
+Knows nothing about: requests, verdicts.
+Invariants: what is not told, or is of another shape, is left out: a server without these fields is one like any other.
+Source: SGLang 0.5.23, entrypoints/openai/protocol.py (`SglExt`, `SpecTokensDetails`; read), `/server_info`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from toolkit.contracts import Json, Usage
+from toolkit.engine.remote.connection import Connection
+from toolkit.errors import ToolkitError
+
+ASKED: Mapping[str, Json] = {"return_spec_tokens_details": True}
+_TOLD = {"version": "server", "dtype": "dtype", "kv_cache_dtype": "kv_dtype", "attention_backend": "attention"}
+_COUNTS = {"spec_num_proposed_drafts": "proposed", "spec_num_correct_drafts": "accepted", "spec_verify_ct": "verify_passes"}
+
+
+def is_sglang(model: Mapping[str, Json]) -> bool:
+    """Whether a row of /models is of a SGLang server."""
+    return model.get("owned_by") == "sglang"
+
+
+def told_of_itself(root: Connection) -> dict[str, Any]:
+    """Drafter, its options, versions and numbers; {} where a gateway does not let that through."""
+    try:
+        told = root.get("/server_info")
+    except ToolkitError:
+        return {}
+    if not isinstance(told, dict) or "speculative_algorithm" not in told:
+        return {}
+    options = {name: _name(value) for name, value in sorted(told.items()) if name.startswith("speculative_") and value}
+    found: dict[str, Any] = {"drafter": str(told["speculative_algorithm"] or "none").lower(), "speculation": options}
+    return found | {ours: told[theirs] for theirs, ours in _TOLD.items() if isinstance(told.get(theirs), str)}
+
+
+def books(event: Mapping[str, Json], samples: int) -> list[Usage]:
+    """The books of every sample, where an event of a stream has them; else []."""
+    extension = event.get("sglext")
+    told = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
+    rows = [row for row in (told if isinstance(told, list) else [told]) if isinstance(row, dict)]
+    if len(rows) != samples or not all(_is_count(row.get(name)) for row in rows for name in _COUNTS):
+        return []
+    return [Usage(passes=row["spec_verify_ct"], **{ours: row[theirs] for theirs, ours in _COUNTS.items()}) for row in rows]
+
+
+def _is_count(value: Json) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _name(value: Json) -> Json:
+    """A draft model by the name of its folder: where it lies is nobody's business."""
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
