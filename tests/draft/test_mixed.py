@@ -39,6 +39,7 @@ class Stub:
 
 class StubSource:
     lossy = False
+    draw = False
     opened: list[Stub] = []  # noqa: RUF012 - a book of the test
 
     def __init__(self, target: Target, options: Mapping[str, Any]) -> None:

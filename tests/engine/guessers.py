@@ -18,6 +18,7 @@ class Scripted:
 
     name = "scripted"
     lossy = False
+    draw = False
     cost = Cost()
 
     def __init__(self, guess: Callable[[list[int], Budget, random.Random], DraftTree], *, needs_hidden: bool = False) -> None:

@@ -103,7 +103,7 @@ class Watched:
 
     def __init__(self, source: Source) -> None:
         self.name, self.needs_hidden, self.lossy, self.cost = source.name, source.needs_hidden, source.lossy, source.cost
-        self.source = source
+        self.source, self.draw = source, source.draw
         self.opened: list[WatchedDrafter] = []
 
     def open(self, seed: int) -> Drafter:

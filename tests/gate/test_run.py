@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from toolkit.errors import UnsupportedError, UsageError
 from toolkit.gate import run as running
 from toolkit.gate import sampled
 from toolkit.gate.arm import Arm, Memory, SilentError
-from toolkit.gate.identity import differences, identity, key
+from toolkit.gate.identity import differences, identity, key, sources
 from toolkit.gate.page import page
 from toolkit.gate.passes import found, keep
 from toolkit.gate.plain import Plain
@@ -77,8 +78,11 @@ def test_the_intact_engine_passes_and_everything_that_was_looked_at_is_told(
     assert text.count('class="differs"') == 2 and "{" not in text.partition("<h2>Identity")[2].partition("<h2>")[0]
 
 
-def test_an_engine_without_a_drafter_against_itself_passes(plain: EmbeddedEngine, memory: Memory) -> None:
-    assert run_gate(plain, plain, memory=memory).verdict == "PASS"
+def test_a_pair_with_nothing_under_test_has_shown_nothing(plain: EmbeddedEngine, memory: Memory) -> None:
+    report = run_gate(plain, plain, memory=memory)
+    assert (
+        report.verdict == "INCONCLUSIVE" and report.reasons[0].startswith("nothing is under test") and len(report.reasons) == 1
+    )
 
 
 def test_a_token_that_is_changed_now_and_then_is_held_and_located(
@@ -219,6 +223,27 @@ def test_an_engine_passes_against_itself_without_its_drafter_which_is_kept_at_wo
         assert engine._pace is pace and engine.draft == {"tokens": None, "nodes": None}
         with engine.drafting(tokens=4, nodes=6):
             assert engine._pace is not None and engine._pace.fixed(9) == (6, 4)
+
+
+def test_a_pass_is_of_the_code_that_it_was_given_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("a.py", "1"), ("b/native.so", "2"), ("__pycache__/a.pyc", "3")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    def now() -> str:
+        sources.cache_clear()
+        return sources(tmp_path)
+
+    first = now()
+    (tmp_path / "__pycache__/a.pyc").write_text("4")
+    assert now() == first
+    (tmp_path / "b/native.so").write_text("4")
+    second = now()
+    (tmp_path / "a.py").rename(tmp_path / "c.py")
+    assert len({first, second, now()}) == 3
+    before = key({}, {})
+    monkeypatch.setattr("toolkit.gate.identity.sources", lambda: second)
+    assert key({}, {}) != before
 
 
 def test_a_pass_is_kept_for_its_pair_alone_and_a_damaged_one_is_none(

@@ -63,6 +63,7 @@ def gate(
         raise UsageError(f"--html {html}: there is no folder {html.parent}", hint="make it, or name another file")
     from toolkit.gate.open import open_named
     from toolkit.gate.passes import keep
+    from toolkit.gate.report import summary
     from toolkit.gate.run import Tier, run_gate
 
     own = {
@@ -85,9 +86,10 @@ def gate(
     if html is not None:
         _write(html, worst)
     _show(out, worst)
+    if seeds is not None:
+        _show_seeds(out, summary(reports))
     if as_json:
-        passed = sum(each.verdict == "PASS" for each in reports)
-        emit(worst.to_json() | ({} if seeds is None else {"seeds": {"run": len(reports), "passed": passed}}))
+        emit(worst.to_json() | ({} if seeds is None else {"seeds": summary(reports)}))
     return CODES[worst.verdict]
 
 
@@ -101,7 +103,7 @@ def _write(html: Path, report: Any) -> None:
 
 
 def _show(out: Any, report: Any) -> None:
-    from toolkit.gate.identity import UNDER_TEST
+    from toolkit.gate.identity import under_test
 
     counts: dict[str, int] = {}
     for row in report.canaries:
@@ -109,9 +111,8 @@ def _show(out: Any, report: Any) -> None:
     out.print(
         f"{report.verdict}  canaries: {', '.join(f'{count} {name}' for name, count in counts.items()) or 'none'}", markup=False
     )
-    one, other = report.identity.get("baseline", {}), report.identity.get("candidate", {})
-    differing = [f"{name} {one.get(name)} -> {other.get(name)}" for name in UNDER_TEST if one.get(name) != other.get(name)]
-    out.print(f"  under test: {', '.join(differing) or 'nothing, both engines are the same'}", markup=False)
+    differing = under_test(report.identity.get("baseline", {}), report.identity.get("candidate", {}))
+    out.print(f"  under test: {', '.join(differing) or 'nothing that the engines tell of'}", markup=False)
     for why in report.reasons:
         out.print(f"  - {why}", markup=False)
     for why in report.not_checkable:
@@ -121,6 +122,17 @@ def _show(out: Any, report: Any) -> None:
         out.print(
             f"  sampled, {row['name']}: corrected p {row['p']:.2g} (alarm {row['alarm']:g}), control {row['control']['p']:.1e}; "
             f"a share of 0.5 that moved by {power} is seen in 9 of 10 runs", markup=False,
+        )  # fmt: skip
+
+
+def _show_seeds(out: Any, told: dict[str, Any]) -> None:
+    out.print(f"{told['passed']} of {told['run']} seeds PASS, {told['seconds'] / told['run']:.1f} s each", markup=False)
+    for each in told["others"]:
+        out.print(f"  - seed {each['seed']}: {each['verdict']}: {each['why']}", markup=False)
+    if least := told["least_p"]:
+        out.print(
+            f"  least corrected p of {told['comparisons']} comparisons: {least['p']:.2g} (seed {least['seed']}, "
+            f"{least['setting']}; alarm {least['alarm']:g})", markup=False,
         )  # fmt: skip
 
 

@@ -104,6 +104,7 @@ class Source(Protocol):
     name: str
     needs_hidden: bool
     lossy: bool  # only with a name that says so
+    draw: bool  # guesses are drawn, their trees have a q; else a seed gives the tokens of plain decoding
     cost: Cost
 
     def __init__(self, target: Target, options: Mapping[str, Any]) -> None: ...

@@ -53,6 +53,7 @@ class FirstOfSource:
         self.sources: list[Source] = [DRAFTERS.load(part)(target, own[part]) for part in self.parts]
         self.needs_hidden = any(source.needs_hidden for source in self.sources)
         self.lossy = any(source.lossy for source in self.sources)
+        self.draw = any(source.draw for source in self.sources)
         # The dearest part's: which part a token comes from is not known before.
         self.cost = Cost(
             max(source.cost.flops for source in self.sources), max(source.cost.weight_bytes for source in self.sources)

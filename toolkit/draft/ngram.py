@@ -44,6 +44,7 @@ class NgramSource:
     name = "ngram"
     needs_hidden = False
     lossy = False
+    draw = False
     cost = Cost()
 
     def __init__(self, target: Target, options: Mapping[str, Any]) -> None:

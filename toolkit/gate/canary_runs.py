@@ -34,6 +34,8 @@ def run_canaries(baseline: Arm, candidate: Arm, findings: Findings, *, tier: str
     ties = tolerance(baseline.engine, candidate.engine)
     rows = []
     for canary in load(tier):
+        if findings.is_enough:
+            break
         result, why = _run(canary, baseline, candidate, ties, findings)
         if result == "fail":
             findings.holds.append(f"canary {canary.name}: {why}")

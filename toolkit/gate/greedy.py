@@ -70,6 +70,8 @@ def compare_greedy(baseline: Arm, candidate: Arm, findings: Findings, *, tier: s
     ties = tolerance(baseline.engine, candidate.engine)
     rows = []
     for place, setting in enumerate(settings(baseline.engine, tokens)):
+        if findings.is_enough:
+            break
         prompts = texts(count, random.Random(f"{seed}/{place}"))
         requests = [
             Request(prompt=[{"role": "user", "content": text}], sampling=setting.sampling, grammar=setting.grammar)

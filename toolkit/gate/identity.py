@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from toolkit.engine.card import card
 from toolkit.errors import EngineError, ToolkitError
 from toolkit.gate.canaries import LOCK, digest
 
+PACKAGE = Path(__file__).parents[1]
 UNDER_TEST = ("drafter", "speculation", "kv_dtype", "graphs", "attention")
 MACHINE = ("cpu", "cores", "torch_threads", "accelerator", "python", "system", "versions")
 # what a SGLang server says in /server_info about parts that change numbers
@@ -111,7 +113,25 @@ def untold(found: Mapping[str, Any]) -> list[str]:
     return [name for name in wanted if found.get(name) in ("", None)]
 
 
+def under_test(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[str]:
+    """In what the pair differs, of what it may differ in. Empty: whatever the gate finds equal is equal to itself."""
+    return [
+        f"{name} {baseline.get(name)} -> {candidate.get(name)}"
+        for name in UNDER_TEST
+        if baseline.get(name) != candidate.get(name)
+    ]
+
+
 def key(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> str:
-    """Hash of a pair and of the canaries, by which a PASS is kept and found again."""
-    told = [baseline, candidate, digest(LOCK)]
+    """Hash of a pair, of the canaries and of this package's code, by which a PASS is kept and found again."""
+    told = [baseline, candidate, digest(LOCK), sources()]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@cache
+def sources(folder: Path = PACKAGE) -> str:
+    """SHA-256 over every file of the package as it is when first asked for: Python, C, the compiled library, heads, canaries."""
+    whole = hashlib.sha256()
+    for file in sorted(each for each in folder.rglob("*") if each.is_file() and "__pycache__" not in each.parts):
+        whole.update(f"{file.relative_to(folder).as_posix()}\0{digest(file)}\n".encode())
+    return whole.hexdigest()

@@ -11,7 +11,7 @@ Invariants: what could not be checked is listed in `not_checkable`, it is never 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
@@ -67,6 +67,12 @@ class Findings:
     holds: list[str] = field(default_factory=list)  # the candidate is wrong
     doubts: list[str] = field(default_factory=list)  # nothing is wrong, and too little was shown
     not_checkable: list[str] = field(default_factory=list)
+    is_hasty: bool = False  # one fault is enough: nobody asks for all
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the parts may stop looking."""
+        return self.is_hasty and bool(self.holds)
 
     @property
     def verdict(self) -> Verdict:
@@ -81,3 +87,19 @@ class Findings:
     def reasons(self) -> tuple[str, ...]:
         """Every reason of the verdict, the heaviest first, each once."""
         return tuple(dict.fromkeys([*self.blocks, *self.holds, *self.doubts]))
+
+
+def summary(reports: Sequence[Report]) -> dict[str, Any]:
+    """Of runs that differ in their seed: how many passed, which did not and why, the least likely of all their comparisons."""
+    settings = [
+        (row["p"], each.seed, row) for each in reports for row in each.equivalence.get("sampled", {}).get("settings", ())
+    ]
+    least = min(settings, key=lambda each: each[:2], default=None)
+    return {
+        "run": len(reports),
+        "passed": sum(each.verdict == "PASS" for each in reports),
+        "others": [{"seed": each.seed, "verdict": each.verdict, "why": each.reasons[0]} for each in reports if each.reasons],
+        "comparisons": len(settings),
+        "least_p": None if least is None else {"p": least[0], "seed": least[1], "setting": least[2]["name"], "alarm": least[2]["alarm"]},
+        "seconds": sum(each.seconds for each in reports),
+    }  # fmt: skip

@@ -20,7 +20,7 @@ from toolkit.gate.arm import Arm, Memory, SilentError
 from toolkit.gate.canary_runs import run_canaries
 from toolkit.gate.ends import check_ends
 from toolkit.gate.greedy import compare_greedy
-from toolkit.gate.identity import differences, identity, key, probed, untold
+from toolkit.gate.identity import differences, identity, key, probed, under_test, untold
 from toolkit.gate.latency import latency
 from toolkit.gate.report import Findings, Report, discreet
 from toolkit.gate.sampled import compare_sampled
@@ -28,6 +28,7 @@ from toolkit.gate.sampled import compare_sampled
 DRAFT = {"tokens": 4, "nodes": 6}  # of engines that leave it to measurement
 Tier = Literal["quick", "full"]
 BOOKS = "books"
+UNKNOWN = "unknown"  # of servers that do not tell what guesses for them
 
 
 def run_gate(
@@ -37,12 +38,12 @@ def run_gate(
     """Does the candidate give what the baseline gives? `tell` hears one line a part; a fault of an engine is a verdict, never raised.
 
     `memory`: a dict that is given to several runs with one and the same baseline keeps that one's answers, which are asked for once.
-    `first`: a part that goes before the others, and if it finds a fault alone: for those who ask whether there is one, not for all.
+    `first`: a part that goes before the others, and the first fault ends the run: for those who ask whether there is one, not for all.
     """
     require(tier in ("quick", "full"), "tier", tier, "quick or full")
     require(isinstance(seed, int) and seed >= 0, "seed", seed, "an integer >= 0")
     began = time.perf_counter()
-    findings = Findings()
+    findings = Findings(is_hasty=bool(first))
     say = tell or (lambda line: None)
     parts: dict[str, Any] = {}
     try:
@@ -50,6 +51,10 @@ def run_gate(
         findings.blocks += [*differences(*who.values()), *probed(baseline, candidate)]
         parts["identity"] = who | {"hash": key(*who.values()), "untold": {name: untold(each) for name, each in who.items()}}
         if not findings.blocks:
+            if not under_test(*who.values()) and who["candidate"]["drafter"] != UNKNOWN:
+                findings.doubts.append(
+                    "nothing is under test: baseline and candidate are the same in all that they may differ in"
+                )
             arms = Arm("baseline", baseline, memory=memory), Arm("candidate", candidate)
             with contextlib.ExitStack() as stack:
                 for engine in (baseline, candidate):

@@ -2,6 +2,7 @@
 
     frequencies   texts of both arms, seeds all distinct (frequencies.py)
     seeded        the same seeds on both: a drafter that draws nothing must give the very same tokens
+    acceptance    of a drafter that draws: what becomes of each draft, given the draft (acceptance.py)
     control       the baseline at another temperature, without filters: a test that does not refuse it proves nothing
 
 In: both arms, how much.   Out: JSON. Findings: a difference is a hold, a control that is not refused a doubt.
@@ -18,6 +19,7 @@ from typing import Any
 from toolkit.contracts import Engine, Grammar, Request, SamplingParams
 from toolkit.engine.admission import prompt_ids
 from toolkit.errors import ToolkitError
+from toolkit.gate.acceptance import check_acceptance
 from toolkit.gate.arm import Answer, Arm
 from toolkit.gate.corpus import texts
 from toolkit.gate.frequencies import ALARM, Comparison, Heap, Text, compare
@@ -61,14 +63,14 @@ def settings(engine: Engine, seed: int) -> list[Setting]:
 def compare_sampled(baseline: Arm, candidate: Arm, findings: Findings, *, tier: str, seed: int) -> dict[str, Any]:
     """Compare every setting; a setting that one engine refuses is not checkable."""
     count = 96 if tier == "quick" else 400
+    seeded = _seeded(baseline, candidate, tier, seed, findings)
+    acceptance = check_acceptance(candidate, findings, tier=tier, seed=seed)
     rows = []
     for place, setting in enumerate(settings(baseline.engine, seed)):
+        if findings.is_enough:
+            break
         rows.append(_row(setting, baseline, candidate, count, (seed * 10 + place) * 1_000_000, findings))
-    return {
-        "alarm": ALARM,
-        "settings": [row for row in rows if row],
-        "seeded": _seeded(baseline, candidate, tier, seed, findings),
-    }
+    return {"alarm": ALARM, "settings": [row for row in rows if row], "seeded": seeded, "acceptance": acceptance}
 
 
 def _row(setting: Setting, baseline: Arm, candidate: Arm, count: int, seeds: int, findings: Findings) -> dict[str, Any] | None:
@@ -79,7 +81,7 @@ def _row(setting: Setting, baseline: Arm, candidate: Arm, count: int, seeds: int
     )
     heaps: list[Heap] = []  # the candidate's first: what it refuses need not be asked of the baseline
     for arm, asked, offset in ((candidate, setting, 250_000), (baseline, setting, 0), (baseline, warmer, 500_000)):
-        answers = arm.ask(where, _requests(arm.engine, asked, count, seeds + offset), together=1)
+        answers = arm.ask(where, _requests(arm.engine, asked, count, seeds + offset), together=arm.at_once)
         if _stopped(where, arm, answers, findings, blame=arm is candidate):
             return None
         heaps.append(_heap(baseline.engine, answers))

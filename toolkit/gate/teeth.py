@@ -35,9 +35,11 @@ TREE = {"tokens": 3, "nodes": 6, "width": 2, "floor": 0.0}
 ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # drafter, its options
     "ngram": ("ngram", {"tokens": 4, "nodes": 8, "width": 3, "floor": 0.02, "min_match": 1}),
     "model": ("model", TREE),
-    "drawn": ("model", {**TREE, "draw": True}),  # see open_arm
+    "drawn": ("model", {**TREE, "draw": True}),  # drafts a lettered target, see open_arm
+    "flat": ("model", {**TREE, "width": 1, "draw": True}),  # drafts the target itself, but less sure
 }
-FLAT = 1.5  # sharpness of the logits that the arm "drawn" draws from; the target's is 3
+LIFTED = {"drawn": LIFT, "flat": 0.0}
+FLAT = 1.5  # sharpness of the logits that those two draw from; the target's is 3
 LETTERS = b"abcd"  # what the gate's sampled texts are drawn from
 SEEDS = 3
 COLUMNS = ("fault", "arm", "caught by", "verdict", "seconds")
@@ -82,22 +84,23 @@ def open_arm(arm: str) -> EmbeddedEngine:
     drafter, options = ARMS[arm]
     engine = EmbeddedEngine("tiny", format="float32", drafter=drafter, draft=options)
     source = engine.parts[1]
-    if options.get("draw") and isinstance(source, ModelSource):
-        source.cache = DraftCache(_Lettered(), source.cache.vocab_size, KV_TOKENS)
+    if arm in LIFTED and isinstance(source, ModelSource):
+        source.cache = DraftCache(_Flatter(LIFTED[arm]), source.cache.vocab_size, KV_TOKENS)
     return engine
 
 
-class _Lettered(Decoder):
-    """The target, less sure and fond of LETTERS: where the gate asks for those, its draws are often accepted and often refused."""
+class _Flatter(Decoder):
+    """The target, less sure and, by `lift` nats, fond of LETTERS: so its draws are often accepted and often refused."""
 
-    def __init__(self) -> None:
+    def __init__(self, lift: float) -> None:
         base = tiny_model(sharpness=FLAT)
         super().__init__(base.config, base.embedding, base.blocks, base.norm, base.head.weight)
+        self._lift = lift
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, V]."""
         rows = super().logits(hidden).clone()
-        rows[:, list(LETTERS)] += LIFT
+        rows[:, list(LETTERS)] += self._lift
         return rows
 
 

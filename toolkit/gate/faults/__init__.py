@@ -36,6 +36,7 @@ FAULTS = Table(
         "max_tokens_overrun": "toolkit.gate.faults.max_tokens_overrun:break_",
         "min_p_skipped": "toolkit.gate.faults.min_p_skipped:break_",
         "min_tokens_ignored": "toolkit.gate.faults.min_tokens_ignored:break_",
+        "one_random_number": "toolkit.gate.faults.one_random_number:break_",
         "penalties_ignored": "toolkit.gate.faults.penalties_ignored:break_",
         "penalty_once_per_burst": "toolkit.gate.faults.penalty_once_per_burst:break_",
         "position_off_by_one": "toolkit.gate.faults.position_off_by_one:break_",

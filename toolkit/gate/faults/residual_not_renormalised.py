@@ -13,7 +13,7 @@ from toolkit.sample.accept import checked, dense
 NAME = "residual not renormalised"
 WHY = "what is missing to 1 falls to the last token of the vocabulary: max(0, p - q) of 2211.17192 without its norm"
 CATCH = "sampled texts"
-ARM = "drawn"
+ARM = "flat"
 
 
 class Unnormed(Burst):

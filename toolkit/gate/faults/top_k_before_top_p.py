@@ -11,7 +11,7 @@ from toolkit.gate.faults.plant import Burst, on_samples
 
 NAME = "top k before top p"
 WHY = "top_k=4, top_p=.82 on [.35 .25 .20 .05 ...]: joint filtering keeps three tokens, top-k first keeps other ones (sglang PR#36173)"
-CATCH = "sampled texts"
+CATCH = "canaries"
 
 
 class InTurn(Burst):
