@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.jobs.finished import finished
+from toolkit.jobs.review import script_json
 from toolkit.jobs.review_lines import job_lines
+from toolkit.jobs.review_record import page_record
 from toolkit.jobs.stats import MAX_AMOUNTS, MAX_FIELDS, MAX_VALUES, OTHERS, Spread, stats_of
+from toolkit.results import json_text
 
 
 def lines() -> Iterator[dict[str, Any]]:
@@ -91,3 +95,15 @@ def test_what_no_longer_fits_is_counted_under_a_name_that_says_so() -> None:
 def test_lines_that_lack_everything_are_counted_too() -> None:
     found = stats_of([{"index": 0, "value": 3}, {"index": 1}])
     assert (found["valid"], found["seconds"], list(found["fields"])) == (2, None, [""])
+
+
+ODD = st.sampled_from([None, 3, True, -(10**400), 10**400, 1e308, "x", [], [None], {}, {"/a": 10**400}, {"/a": "x"}, {"/a": [5, 1]}, {"/a": None}, {"e2e_s": 10**400, "output_tokens": "x"}])  # fmt: skip
+NAMES = ("id", "value", "alternatives", "confidence", "usage", "timing", "spans", "span_detail", "review_reasons", "provenance", "stage", "reason", "text")  # fmt: skip
+
+
+@settings(max_examples=200)
+@given(st.dictionaries(st.sampled_from(NAMES), ODD))
+def test_whatever_a_line_holds_it_is_counted_and_shown_and_both_can_be_written_as_json(odd: dict[str, Any]) -> None:
+    line = {"value": {"a": 1}, "confidence": {"/a": 0.5}, "spans": {"/a": [0, 1]}, "timing": {"e2e_s": 1}, **odd, "index": 0}
+    assert json.loads(json_text(stats_of([line, line])))["records"] == 2
+    assert json.loads(script_json(page_record(line, "text")))["index"] == 0

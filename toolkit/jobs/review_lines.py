@@ -68,7 +68,8 @@ def side_by_side(out: Path, source: Source | None) -> Iterator[tuple[dict[str, A
         while record is not None and record.index < line["index"]:
             record = next(records, None)
         ours = record if record is not None and record.index == line["index"] and isinstance(record, Record) else None
-        yield line, ours.text if ours is not None else line.get("text") if "stage" in line else None
+        told = line.get("text") if "stage" in line else None  # a failure keeps its text
+        yield line, ours.text if ours is not None else told if isinstance(told, str) else None
 
 
 def _float(text: str) -> float | None:

@@ -21,6 +21,7 @@ MAX_TEXT = 20_000
 MAX_FIELDS = 300
 MAX_ALTERNATIVES = 16
 MAX_REST = 30_000
+MOST = 1e300
 MAX_SHOWN = 2_000  # characters of one value
 OWN = ("value", "alternatives", "text")  # of a line: shown in their own places
 
@@ -39,16 +40,16 @@ def page_record(line: Mapping[str, Any], text: str | None, *, max_text: int = MA
         "stage": str(line.get("stage", "")),
         "reason": str(line.get("reason", "")),
         "raw": str(line.get("raw", ""))[:MAX_SHOWN],
-        "reasons": [_reason(each) for each in _list(line.get("review_reasons"))],
+        "reasons": [_reason(each) for each in listing(line.get("review_reasons"))],
         "text": None if text is None else text[:max_text],
         "length": len(text or ""),
         "shown": min(len(text or ""), max_text),
         "value": _bounded(line.get("value")),
         "fields": [_field(path, value, line, text, max_text) for path, value in found[:MAX_FIELDS]],
         "more": more,
-        "score": _number(line.get("score")),
-        "seconds": _number(timing.get("e2e_s")) if isinstance(timing, dict) else None,
-        "alternatives": [_alternative(each) for each in _list(line.get("alternatives"))[:MAX_ALTERNATIVES]],
+        "score": number(line.get("score")),
+        "seconds": number(timing.get("e2e_s")) if isinstance(timing, dict) else None,
+        "alternatives": [_alternative(each) for each in listing(line.get("alternatives"))[:MAX_ALTERNATIVES]],
         "rest": _rest(line),
     }
 
@@ -72,12 +73,12 @@ def cells(value: Json, pointer: str = "") -> Iterator[tuple[str, Json]]:
 
 def _field(path: str, value: Json, line: Mapping[str, Any], text: str | None, most: int) -> dict[str, Json]:
     shown = value[:MAX_SHOWN] + "…" if isinstance(value, str) and len(value) > MAX_SHOWN else value
-    field: dict[str, Json] = {"path": path, "value": shown, "sure": _number(_dict(line.get("confidence")).get(path))}
-    field["flagged"] = any(_dict(reason).get("path") == path for reason in _list(line.get("review_reasons")))
-    spans = _dict(line.get("spans"))
+    field: dict[str, Json] = {"path": path, "value": shown, "sure": number(mapping(line.get("confidence")).get(path))}
+    field["flagged"] = any(mapping(reason).get("path") == path for reason in listing(line.get("review_reasons")))
+    spans = mapping(line.get("spans"))
     if path in spans:  # without an entry nothing was looked for, which is not the same as nothing found
         field["span"] = _span(spans[path], text, most)
-        field["how"] = _how(_dict(line.get("span_detail")).get(path), _dict(line.get("provenance")).get(path))
+        field["how"] = _how(mapping(line.get("span_detail")).get(path), mapping(line.get("provenance")).get(path))
         if field["span"] is None and spans[path] is not None:
             field.pop("span")  # found, but not in what is shown
     return field
@@ -96,8 +97,8 @@ def _span(span: Json, text: str | None, most: int) -> list[int] | None:
 
 def _how(detail: Json, piece: Json) -> str:
     """How a span was found, and in which piece of a text in pieces: "exact", "fuzzy 0.12 (its distance), piece 3"."""
-    found = _dict(detail)
-    distance = _number(found.get("distance"))
+    found = mapping(detail)
+    distance = number(found.get("distance"))
     where = f", piece {piece + 1}" if type(piece) is int else ""
     return str(found.get("method", "found")) + (f" {distance:.2g}" if distance else "") + where
 
@@ -106,18 +107,18 @@ def _reason(reason: Json) -> str:
     if not isinstance(reason, dict):
         return str(reason)
     place = " › ".join(parts(str(reason.get("path", "")))) or "the whole"
-    sure, threshold = _number(reason.get("confidence")), _number(reason.get("threshold"))
+    sure, threshold = number(reason.get("confidence")), number(reason.get("threshold"))
     measured = f" ({sure:.2f}, below {threshold:g})" if sure is not None and threshold is not None else ""
     return f"{place}: {reason.get('reason', '')}{measured}"
 
 
 def _alternative(item: Json) -> dict[str, Json]:
-    other = _dict(item)
-    violations = _list(other.get("violations"))
-    why = _dict(violations[0]).get("message", "") if violations else ""
+    other = mapping(item)
+    violations = listing(other.get("violations"))
+    why = mapping(violations[0]).get("message", "") if violations else ""
     return {
         "value": _bounded(other.get("value")),
-        "score": _number(other.get("score")),
+        "score": number(other.get("score")),
         "valid": other.get("valid") is not False,
         "why": str(why)[:MAX_SHOWN],
     }
@@ -134,13 +135,18 @@ def _bounded(value: Json) -> Json:
     return value if size <= MAX_REST else f"({size} characters: see the file)"
 
 
-def _number(value: Json) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def number(value: Json) -> float | None:
+    """The number itself; None for what is none, and for an integer beyond all floats."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -MOST < value < MOST:
+        return None
+    return float(value)
 
 
-def _dict(value: Json) -> dict[str, Any]:
+def mapping(value: Json) -> dict[str, Any]:
+    """The object itself, an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
-def _list(value: Json) -> list[Any]:
+def listing(value: Json) -> list[Any]:
+    """The list itself, an empty one for anything else."""
     return value if isinstance(value, list) else []

@@ -17,7 +17,7 @@ from typing import Any
 
 from toolkit.contracts import Json
 from toolkit.jobs.pointer import general
-from toolkit.jobs.review_record import cells
+from toolkit.jobs.review_record import MOST, cells, listing, mapping, number
 
 MAX_FIELDS = 1000
 MAX_VALUES = 500
@@ -96,13 +96,13 @@ class FieldStats:
             self.length.add(len(value))
         elif kind in ("integer", "number"):
             self.negative += value < 0
-            self.amount.add(abs(value))
+            self.amount.add(float(min(abs(value), MOST)))
         _count(self.values, value if kind == "string" else json.dumps(value))
-        sure = (line.get("confidence") or {}).get(path)
-        if isinstance(sure, int | float):
-            self.sure.add(min(max(float(sure), 0.0), 1.0))
-            self.confidence[min(int(BINS * max(sure, 0.0)), BINS - 1)] += 1
-        spans = line.get("spans") or {}
+        sure = number(mapping(line.get("confidence")).get(path))
+        if sure is not None:
+            self.sure.add(min(max(sure, 0.0), 1.0))
+            self.confidence[int(min(BINS * max(sure, 0.0), BINS - 1))] += 1
+        spans = mapping(line.get("spans"))
         if path in spans:
             self.grounded["found" if spans[path] else "not found"] += 1
 
@@ -147,7 +147,7 @@ def stats_of(lines: Iterable[Mapping[str, Any]]) -> dict[str, Json]:
             table.setdefault(name, FieldStats()).add(int(line["index"]), path, value, line)
         _amount(line.get("timing"), "e2e_s", seconds)
         _amount(line.get("usage"), "output_tokens", outputs)
-        usage.update({name: count for name, count in (line.get("usage") or {}).items() if type(count) is int})
+        usage.update({name: count for name, count in mapping(line.get("usage")).items() if type(count) is int})
     return {
         "records": valid + stages.total(),
         "valid": valid,
@@ -169,15 +169,14 @@ def _count(counts: Counter[str], key: str) -> None:
 
 def _why(line: Mapping[str, Any]) -> set[str]:
     """The kinds of reasons to look at a record, each once."""
-    found = line.get("review_reasons")
-    reasons = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    reasons = [each for each in listing(line.get("review_reasons")) if isinstance(each, dict)]
     return {f"{general(str(each.get('path', '')))}: {each.get('reason', '')}" for each in reasons}
 
 
 def _amount(source: Json, name: str, spread: Spread) -> None:
-    value = source.get(name) if isinstance(source, dict) else None
-    if isinstance(value, int | float) and value >= 0:
-        spread.add(float(value))
+    value = number(mapping(source).get(name))
+    if value is not None and value >= 0:
+        spread.add(value)
 
 
 def _kind(value: Json) -> str:
