@@ -86,6 +86,7 @@ def test_events_are_lines_of_json_that_hold_the_result_which_comes_last(capsys: 
         (("--drafter", "ngram", "--draft-option", "width=wide"), "option 'width' of drafter 'ngram' = 'wide'"),
         (("--drafter", "ngram", "--draft-option", "colour=red"), "no option 'colour'"),
         (("--engine", "embedded:ngram", "--drafter", "model"), "disagree"),
+        (("--drafter", "mtp", "--draft-option", "head=/no/such"), "error: drafter 'mtp': /no/such/card.json is no card"),
     ],
 )
 def test_a_draft_that_cannot_be_is_refused_by_name(
@@ -93,6 +94,18 @@ def test_a_draft_that_cannot_be_is_refused_by_name(
 ) -> None:
     code, out, err = run(capsys, *TINY, *arguments)
     assert (code, out) == (2, "") and said in err and "Traceback" not in err
+
+
+def test_a_beam_search_says_that_it_leaves_the_drafter_out(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {}
+    for name in ("embedded", "embedded:ngram"):
+        found = main(
+            ("beam", "x", "--engine", name, "--model", "tiny", "--raw", "--choice", "ab", "--choice", "cd", "--width", "2")
+        )
+        said[name] = (found, *capsys.readouterr())
+    (code, out, err), (other_code, other_out, other_err) = said.values()
+    note = "note: a beam search is never speculated: the drafter 'ngram' is left out"
+    assert (code, out) == (other_code, other_out) == (0, out) and note not in err and note in other_err
 
 
 # --- what a trace looks like ------------------------------------------------------------------------------------------

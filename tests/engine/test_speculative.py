@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from tests.engine.guessers import VOCABULARY, Scripted, knowing
-from toolkit.contracts import Completion, Done, Failed, Grammar, Request, SamplingParams
+from toolkit.contracts import BeamParams, BeamResult, Completion, Done, Failed, Grammar, Request, SamplingParams
 from toolkit.draft.contract import Budget
 from toolkit.draft.tree import EMPTY, DraftTree, chain
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.engine.pace import Pace, PassCosts
+from toolkit.results import beam_result
 
 SCHEMA = Grammar(
     "json_schema", '{"type":"object","properties":{"a":{"enum":["xy","xz"]},"b":{"type":"integer"}},"required":["a","b"]}'
@@ -117,6 +118,34 @@ def test_samples_and_requests_that_run_together_do_not_touch_each_other(engine: 
     assert len(truth) == len(requests)
     found = run(engine, Scripted(lambda text, budget, noise: knowing(text, wrong=1.0)(text, budget, noise)), *requests)
     assert len(found) == len(expected) and all(same(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_beams_and_drafts_in_the_same_passes_share_nothing(engine: EmbeddedEngine) -> None:
+    """One prompt for all of them: beams fork where drafts hang their trees."""
+    free = [Request(prompt="Tell me: ", sampling=PARAMS[name]) for name in ("greedy", "sampled", "stop ids")]
+    beam = Request(prompt="Tell me: ", beam=BeamParams(width=4, max_tokens=16), grammar=Grammar("regex", "[a-d]{3,9}"))
+    expected = plain(engine, *free)
+    alone = beam_result(engine.generate([beam]))
+    line = [*engine.tokenizer.encode("Tell me: "), *expected[0].token_ids]
+    engine._source, engine._pace = Scripted(knowing(line, wrong=0.3)), Pace(PassCosts(), tokens=5, nodes=8)
+    requests = [free[0], beam, free[1], beam, free[2]]
+    found = {
+        event.request_id: event.result
+        for event in engine.generate(replace(each, id=f"{i}") for i, each in enumerate(requests))
+        if isinstance(event, Done)
+    }
+    for i, other in zip((0, 2, 4), expected, strict=True):
+        each = found[f"{i}"]
+        assert isinstance(each, Completion) and same(each, other) and each.usage.proposed > 0
+    for i in (1, 3):
+        each = found[f"{i}"]
+        assert isinstance(each, BeamResult) and each.usage.proposed == 0
+        assert [(other.token_ids, other.valid) for other in each.alternatives] == [
+            (h.token_ids, h.valid) for h in alone.alternatives
+        ]
+        assert each.sum_logprob == pytest.approx(alone.sum_logprob, abs=1e-4)
+    assert engine.kv_blocks_in_use == 0
+    engine._forward.pool.check()
 
 
 def test_the_drafter_is_told_every_token_and_the_hidden_row_of_all_but_the_last(engine: EmbeddedEngine) -> None:

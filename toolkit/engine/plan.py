@@ -16,7 +16,7 @@ from toolkit.draft.contract import DRAFTERS, Source, Target
 from toolkit.draft.tree import MOST_NODES
 from toolkit.engine.load import Loaded
 from toolkit.engine.pace import Pace, PassCosts
-from toolkit.errors import UsageError
+from toolkit.errors import InputError, UsageError
 
 MOST_TOKENS = 32  # on a path
 
@@ -47,12 +47,15 @@ class Plan:
         return cls(name, tokens, nodes, options)
 
     def source(self, loaded: Loaded, model: str) -> Source | None:
-        """The drafter's weights or rules, None for "none"."""
+        """The drafter's weights or rules, None for "none". UsageError that names it where what was given for it is malformed."""
         if self.name == "none":
             return None
         vocabulary = min(loaded.tokenizer.vocab_size, loaded.decoder.config.vocab_size)
         target = Target(loaded.decoder, loaded.torch, loaded.tokenizer, loaded.mark, model, vocabulary)
-        source: Source = DRAFTERS.load(self.name)(target, self.options)
+        try:
+            source: Source = DRAFTERS.load(self.name)(target, self.options)
+        except InputError as error:
+            raise UsageError(f"drafter {self.name!r}: {error.message}", hint=error.hint) from error
         return source
 
     def pace(self, costs: PassCosts) -> Pace:
