@@ -88,6 +88,12 @@ def test_a_server_that_counts_passes_only_is_held_to_bounds() -> None:
     assert list(balance(told)) == []
     assert list(balance(replace(told, output_tokens=11))) != []  # more than 1 + 6 + 3
     assert list(balance(replace(told, output_tokens=5))) != []  # more was trimmed than a draft holds
+    assert (
+        list(balance(told, 11, samples=2)) == [] != list(balance(told, 12, samples=2))
+    )  # each sample's first token came with the prompt
+    places = replace(told, proposed_by_position=(3, 3, 3), accepted_by_position=(3, 2, 1))
+    assert list(balance(places)) == []
+    assert any("7 by position" in why for why in balance(replace(places, accepted_by_position=(3, 2, 2))))
 
 
 def test_totals_are_sums_by_position_too() -> None:

@@ -6,7 +6,7 @@
 
 In: answers of one arm.   Out: complaints, totals for JSON.
 Knows nothing about: the other arm, verdicts.
-Departures: a server that counts verify passes only is held to the bounds 0 <= 1 + accepted + passes - output <= longest draft + 1.
+Departures: a server that counts verify passes only is held to 0 <= samples + accepted + passes - output <= samples x (longest draft + 1).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def complaints(answer: Answer) -> Iterator[str]:
         yield from _result(answer, result)
     if answer.results:
         usage = of_request(answer)
-        yield from balance(usage, sum(len(each.token_ids) for each in answer.samples) or usage.output_tokens)
+        output = sum(len(each.token_ids) for each in answer.samples) or sum(each.usage.output_tokens for each in answer.samples)
+        yield from balance(usage, output, len(answer.samples))
         if answer.request.sampling.n == 1:
             yield from _trace(answer.first)
 
@@ -38,8 +39,9 @@ def of_request(answer: Answer) -> Usage:
     return max((each.usage for each in answer.samples), key=lambda usage: (usage.steps, usage.rows, usage.passes))
 
 
-def balance(usage: Usage, output: int | None = None) -> Iterator[str]:
+def balance(usage: Usage, output: int | None = None, samples: int = 1) -> Iterator[str]:
     """Identities within one usage; `output` are the tokens of all its samples."""
+    output = usage.output_tokens if output is None else output
     by_place = (usage.proposed_by_position, usage.accepted_by_position)
     if any(value < 0 for value in (usage.proposed, usage.accepted, usage.trimmed, usage.appended, *by_place[0], *by_place[1])):
         yield "a counter is below 0"
@@ -53,9 +55,9 @@ def balance(usage: Usage, output: int | None = None) -> Iterator[str]:
     if any(a > p for p, a in zip_longest(*by_place, fillvalue=0)):
         yield f"at a position more drafts were accepted than proposed: {list(by_place[1])} of {list(by_place[0])}"
     if usage.steps:
-        yield from _exact(usage, usage.output_tokens if output is None else output)
+        yield from _exact(usage, output)
     elif usage.verify_passes:
-        yield from _bounded(usage)
+        yield from _bounded(usage, output, samples)
 
 
 def _exact(usage: Usage, output: int) -> Iterator[str]:
@@ -72,13 +74,15 @@ def _exact(usage: Usage, output: int) -> Iterator[str]:
         yield f"{usage.verify_passes} of {usage.steps} steps verified a draft"
 
 
-def _bounded(usage: Usage) -> Iterator[str]:
-    longest = -(-usage.proposed // usage.verify_passes)
-    trimmed = 1 + usage.accepted + usage.verify_passes - usage.output_tokens
-    if not 0 <= trimmed <= longest + 1:
+def _bounded(usage: Usage, output: int, samples: int) -> Iterator[str]:
+    if usage.accepted_by_position and sum(usage.accepted_by_position) != usage.accepted:
+        yield f"{usage.accepted} drafts were accepted, {sum(usage.accepted_by_position)} by position"
+    most = samples * (1 - -usage.proposed // usage.verify_passes)
+    trimmed = samples + usage.accepted + usage.verify_passes - output
+    if not 0 <= trimmed <= most:
         yield (
-            f"1 + {usage.accepted} accepted + {usage.verify_passes} verify passes - {usage.output_tokens} tokens = {trimmed}: "
-            f"from 0 to {longest + 1} can have been trimmed"
+            f"{samples} + {usage.accepted} accepted + {usage.verify_passes} verify passes - {output} tokens = {trimmed}: "
+            f"from 0 to {most} can have been trimmed"
         )
 
 

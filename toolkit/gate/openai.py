@@ -96,7 +96,6 @@ class _Sample:
     scores: list[TokenLogprob] = field(default_factory=list)
     reason: FinishReason | None = None
     matched: str | None = None
-    books: Usage = field(default_factory=Usage)
 
 
 class OpenAiEngine:
@@ -207,12 +206,11 @@ class OpenAiEngine:
     def _answer(self, request: Request) -> Iterator[Event]:
         body, began, first = {**_body(request, self._model["id"]), **self._more}, time.perf_counter(), 0.0
         samples = [_Sample() for _ in range(request.sampling.n)]
-        told = 0
+        told, books = 0, Usage()
         for event in self._connection.stream("/chat/completions", body):
             usage = event.get("usage")
             told = usage["completion_tokens"] if isinstance(usage, dict) else told
-            for sample, books in zip(samples, sglext.books(event, len(samples)), strict=False):
-                sample.books = books
+            books = sglext.books(event, len(samples)) or books
             for choice in event.get("choices") or ():
                 sample = samples[choice.get("index", 0)]
                 delta = self._take(sample, choice)
@@ -222,7 +220,7 @@ class OpenAiEngine:
             if request.id in self._cancelled:
                 return
         end = time.perf_counter()
-        yield from self._results(request, samples, told, Timing(ttft_s=(first or end) - began, e2e_s=end - began))
+        yield from self._results(request, samples, told, books, Timing(ttft_s=(first or end) - began, e2e_s=end - began))
 
     def _take(self, sample: _Sample, choice: Mapping[str, Json]) -> tuple[str, list[int]]:
         text = (choice.get("delta") or {}).get("content") or ""
@@ -246,7 +244,9 @@ class OpenAiEngine:
         spelled = row.get("bytes")
         return self._spelled.id_of(bytes(spelled) if isinstance(spelled, list) else str(row["token"]).encode())
 
-    def _results(self, request: Request, samples: Sequence[_Sample], told: int, timing: Timing) -> Iterator[Event]:
+    def _results(
+        self, request: Request, samples: Sequence[_Sample], told: int, books: Usage, timing: Timing
+    ) -> Iterator[Event]:
         count = sum(len(each.ids) for each in samples)
         if count and told and not 0 <= told - count <= len(samples):  # an end token may be counted and not told
             raise EngineError(f"usage says {told} tokens, the stream has {count}")
@@ -258,7 +258,7 @@ class OpenAiEngine:
             rate = (size - 1) / seconds if size > 1 and seconds > 0 else 0.0
             result = Completion(
                 text=sample.text, token_ids=tuple(sample.ids), finish_reason=sample.reason, matched_stop=sample.matched,
-                logprobs=tuple(sample.scores), usage=replace(sample.books, output_tokens=size),
+                logprobs=tuple(sample.scores), usage=replace(books, output_tokens=size, passes=books.verify_passes),
                 timing=Timing(ttft_s=timing.ttft_s, e2e_s=timing.e2e_s, decode_tok_s=rate),
             )  # fmt: skip
             yield Done(request.id, index, result)

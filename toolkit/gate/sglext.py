@@ -1,6 +1,6 @@
 """Sglext: what a SGLang server tells beyond the chat completions API, to those who ask - who it is, what became of its drafts.
 
-In: the server's root; an event of a stream.   Out: fields of an identity; books by sample.
+In: the server's root; an event of a stream.   Out: fields of an identity; books.
 Knows nothing about: requests, verdicts.
 Invariants: what is not told, or is of another shape, is left out: a server without these fields is one like any other.
 Source: SGLang 0.5.23, entrypoints/openai/protocol.py (`SglExt`, `SpecTokensDetails`; read), `/server_info`.
@@ -39,14 +39,14 @@ def told_of_itself(root: Connection) -> dict[str, Any]:
     return found | {ours: told[theirs] for theirs, ours in _TOLD.items() if isinstance(told.get(theirs), str)}
 
 
-def books(event: Mapping[str, Json], samples: int) -> list[Usage]:
-    """The books of every sample, where an event of a stream has them; else []."""
+def books(event: Mapping[str, Json], samples: int) -> Usage | None:
+    """The books of all samples of a request together, where an event of its stream has them."""
     extension = event.get("sglext")
     told = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
     rows = [row for row in (told if isinstance(told, list) else [told]) if isinstance(row, dict)]
     if len(rows) != samples or not all(_is_count(row.get(name)) for row in rows for name in _COUNTS):
-        return []
-    return [Usage(passes=row["spec_verify_ct"], **{ours: row[theirs] for theirs, ours in _COUNTS.items()}) for row in rows]
+        return None
+    return Usage(**{ours: sum(row[theirs] for row in rows) for theirs, ours in _COUNTS.items()})
 
 
 def _is_count(value: Json) -> bool:

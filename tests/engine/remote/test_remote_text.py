@@ -12,6 +12,7 @@ from toolkit.contracts import SamplingParams as Params
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.engine.remote.engine import SGLangEngine
 from toolkit.engine.remote.relax import constraint, relaxed
+from toolkit.engine.remote.samples import Sample
 from toolkit.errors import ContextError, NoValidError, SchemaError, UnsupportedError, UsageError
 from toolkit.results import token_events
 
@@ -96,6 +97,15 @@ def test_seeds_of_samples_differ_and_are_sent_to_a_server_that_keeps_them(stub: 
     sent = [one["sampling_seed"] for one in stub.bodies[-1]["sampling_params"]]
     assert len(set(sent)) == 3
     assert {one.seed for one in done if isinstance(one, Completion)} == {7}
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [([2, 1, 0, 3], (4, 3, 3)), ([5], ()), ([], ()), (None, ()), ([1, -1], ()), ([1, True], ()), ([0] * 1025, ())],
+)
+def test_drafts_accepted_by_position_come_out_of_the_histogram_of_passes(told: object, found: tuple[int, ...]) -> None:
+    sample = Sample(None, 0, None, meta={"spec_correct_drafts_histogram": told})  # type: ignore[arg-type]
+    assert sample.accepted_by_position == found
 
 
 def test_a_cpu_server_that_speculates_is_asked_to_draw_exactly_where_it_is_seen_to(stub: Stub) -> None:

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from toolkit.contracts import FinishReason, Json
 from toolkit.engine.job import Job
 from toolkit.engine.remote.reply import bad, costs, count_of, output_ids
 from toolkit.text.stream import TextStream
+
+MOST_DRAFTED = 1024  # drafts of a pass that are told one by one
 
 
 @dataclass(slots=True)
@@ -55,6 +58,14 @@ class Sample:
         """A count that servers of some kinds report; 0 where it is absent."""
         value = self.meta.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+    @property
+    def accepted_by_position(self) -> tuple[int, ...]:
+        """Passes whose draft was accepted up to each place, out of the server's count of passes by drafts accepted; () without it."""
+        told = self.meta.get("spec_correct_drafts_histogram")
+        if not isinstance(told, list) or len(told) > MOST_DRAFTED or not all(type(each) is int and each >= 0 for each in told):
+            return ()
+        return tuple(reversed([*accumulate(reversed(told[1:]))]))
 
     @property
     def passes(self) -> int:
