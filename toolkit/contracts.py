@@ -232,6 +232,7 @@ class Usage:
 
     input_tokens: int = 0
     cached_tokens: int = 0  # prompt tokens whose KV was found, not computed
+    restored_tokens: int = 0  # of those: read from files that an engine wrote before (prefix_dir)
     output_tokens: int = 0
     forced_tokens: int = 0  # tokens that the grammar left no choice about, over all lines of the request
     passes: int = 0

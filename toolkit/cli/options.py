@@ -25,7 +25,7 @@ from toolkit.errors import EngineError, InputError, UsageError
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_THREADS = 1024
 MOST_KV_BLOCKS = 1 << 20
-EMBEDDED_OPTIONS = ("model", "threads", "dtype", "format", "kv_blocks", "kv_dtype")
+EMBEDDED_OPTIONS = ("model", "threads", "dtype", "format", "kv_blocks", "kv_dtype", "prefix_dir", "prefix_bytes")
 DRAFT_OPTIONS = ("drafter", "draft_tokens", "draft_nodes", "draft_more")
 RESULT_OPTIONS = ("dtype", "format", "kv_dtype")  # engine options that change what comes out
 GRAMMAR_OPTIONS = {"schema": "--schema", "regex": "--regex", "choices": "--choice", "lark": "--lark"}
@@ -85,8 +85,13 @@ engine_options = _group(
         show_default=True,
         help="Keys and values: as the model computes, or 4 bits a number (torch only; other outputs).",
     ),
+    click.option(
+        "--prefix-cache", "prefix_dir", type=place(files=False),
+        help="Folder of your own that keeps prompts' keys and values for later runs: the same results, sooner.",
+    ),
+    click.option("--prefix-bytes", type=click.IntRange(1), help="The most that may lie there.  [default: 2 GiB]"),
     *REMOTE_OPTIONS,
-)
+)  # fmt: skip
 
 draft_options = _group(
     click.option("--drafter", type=TEXT, help="Who guesses ahead: mtp, medusa, model, ngram, ngram+mtp.  [default: none]"),

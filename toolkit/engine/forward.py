@@ -17,6 +17,7 @@ from toolkit.draft.tree import EMPTY, DraftTree
 from toolkit.engine.sequence import Sequence
 from toolkit.errors import EngineError, UnsupportedError, UsageError
 from toolkit.kv.blocks import BlockPool
+from toolkit.kv.files import PrefixFiles
 from toolkit.kv.prefix import PrefixCache
 from toolkit.kv.quantised import QuantisedStore
 from toolkit.kv.slots import SlotView
@@ -71,6 +72,8 @@ class Forward:
         self.pool = BlockPool(kv_blocks)
         self.prefix = PrefixCache(self.pool, block_size)
         self.prefix_enabled = prefix_cache
+        self.files: PrefixFiles | None = None  # what outlives the process; used only where the prefix cache is
+        self._unsaved: list[tuple[list[int], list[int]]] = []
         self.store: KVStore | QuantisedStore = _store_kind(kv_dtype, decoder)(
             layers=config.layers,
             kv_heads=config.kv_heads,
@@ -88,16 +91,32 @@ class Forward:
         """Let a sequence that has nothing computed start from cached blocks; returns the tokens found."""
         if self.prefix_enabled and sequence.table.length == 0 and not sequence.is_wary:
             sequence.table.adopt(self.prefix.match(sequence.tokens))
+            if self.files is not None:
+                restored = self.files.load(sequence.tokens, len(sequence.table.blocks), self._take)
+                sequence.table.extend(restored)
+                sequence.restored = len(restored) * self.block_size
         return sequence.table.length
 
     def keep_prefix(self, sequence: Sequence) -> None:
-        """Remember the full blocks that are computed so far."""
+        """Remember the full blocks that are computed so far; those of a prompt also for `save_prefixes`."""
         if self.prefix_enabled:
             self.prefix.insert(sequence.tokens[: sequence.computed], sequence.table.blocks)
+            if self.files is not None and sequence.max_rollback == 0:
+                self._unsaved.append((sequence.tokens[: sequence.computed], list(sequence.table.blocks)))
+
+    def save_prefixes(self) -> None:
+        """Write what is to outlive the process. To be called before the next pass: until then nobody writes to those blocks."""
+        if self.files is not None:
+            for tokens, blocks in self._unsaved:
+                self.files.save(tokens, blocks)
+            self._unsaved.clear()
 
     def forget_prefixes(self) -> None:
-        """Empty the prefix cache; what running sequences hold of it stays theirs."""
+        """Empty the prefix cache, delete what this process wrote of it; what running sequences hold of it stays theirs."""
         self.prefix.clear()
+        self._unsaved.clear()
+        if self.files is not None:
+            self.files.forget()
 
     def __call__(self, feeds: Many[Feed]) -> list[Tensor]:
         """Run one pass; afterwards the fed tokens are part of their sequences' caches. A pass that fails leaves them pending."""
@@ -131,6 +150,10 @@ class Forward:
             if feed.hidden is not None:
                 feed.hidden.append(part)
         return list(torch.split(logits, [feed.rows + len(feed.tree) for feed in feeds]))
+
+    def _take(self) -> int | None:
+        """A block for what is read from files, None where all are in use."""
+        return self.pool.take() if self.pool.free or self.prefix.evict(1) else None
 
     def _span(self, feed: Feed) -> Span:
         """Make room for a feed in its table, what is shared copied first."""

@@ -46,6 +46,7 @@ class Books:
     """What a job has cost so far; becomes the `usage` of its results."""
 
     cached_tokens: int = 0
+    restored_tokens: int = 0
     forced_tokens: int = 0
     passes: int = 0
     rows: int = 0
@@ -157,6 +158,7 @@ class Job:
         return Usage(
             input_tokens=len(self.prompt),
             cached_tokens=books.cached_tokens,
+            restored_tokens=books.restored_tokens,
             output_tokens=output_tokens,
             forced_tokens=books.forced_tokens,
             passes=books.passes,

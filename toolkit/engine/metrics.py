@@ -8,6 +8,7 @@
     toolkit_tokens_total, toolkit_passes_total  by direction; by kind (all, verify)
     toolkit_draft_tokens_total                  proposed, accepted, discarded, rechecked
     toolkit_drafts_{proposed,accepted}_total    by position, 1 = the first token after the last committed one
+    toolkit_prefix_blocks_total                 KV blocks of the prefix folder: read, written, refused, evicted, failed
     toolkit_breaker_held, toolkit_breaker_trips_total
 
 Knows nothing about: engines. Thread-safe.
@@ -38,6 +39,7 @@ HELP: Mapping[str, str] = {
     "toolkit_draft_tokens_total": "Draft tokens, by what became of them.",
     "toolkit_drafts_proposed_total": "Verify passes whose draft reached the position.",
     "toolkit_drafts_accepted_total": "Verify passes that accepted the position.",
+    "toolkit_prefix_blocks_total": "KV blocks of the prefix folder, by what became of them; refused are damaged or foreign files.",
     "toolkit_breaker_trips_total": "Times that speculation was put on hold.",
     "toolkit_breaker_held": "1 while speculation is on hold.",
 }
@@ -46,10 +48,12 @@ HELP: Mapping[str, str] = {
 class Metrics:
     """Counters of one engine; `value` reads one, `prometheus` writes all."""
 
-    def __init__(self, breaker: Breaker | None = None) -> None:
+    def __init__(self, breaker: Breaker | None = None, prefix_blocks: Mapping[str, int] | None = None) -> None:
+        """`prefix_blocks` is counted by somebody else, by outcome."""
         self._lock = threading.Lock()
         self._counts: dict[str, dict[Labels, float]] = {}
         self._breaker = breaker
+        self._prefix_blocks = prefix_blocks or {}
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
         """Count. UsageError for a name that is no row of HELP."""
@@ -97,9 +101,11 @@ class Metrics:
         return "".join(f"{line}\n" for line in lines)
 
     def _all(self) -> dict[str, dict[Labels, float]]:
-        """A copy of every counter, and what the breaker says by itself."""
+        """A copy of every counter, and what breaker and prefix folder say by themselves."""
         with self._lock:
             counts = {name: dict(found) for name, found in self._counts.items()}
+        if self._prefix_blocks:
+            counts["toolkit_prefix_blocks_total"] = {(("outcome", name),): count for name, count in self._prefix_blocks.items()}
         if self._breaker is not None:
             counts["toolkit_breaker_trips_total"] = {(): self._breaker.trips}
             counts["toolkit_breaker_held"] = {(): int(self._breaker.is_held)}

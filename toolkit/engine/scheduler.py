@@ -80,6 +80,7 @@ class Scheduler:
             self._pass(pieces)
         for each in [each for each in self.running if each.ready()]:
             self._advance(each, self._answer)
+        self.forward.save_prefixes()  # after the first tokens were told
         self.running = self.running[1:] + self.running[:1]  # where a pass is too small for all, each is first in turn
 
     def fail_all(self, error: ToolkitError) -> None:
@@ -129,6 +130,7 @@ class Scheduler:
                 continue
             if not sequence.table.length:
                 piece.owner.job.books.cached_tokens += self.forward.find_prefix(sequence)
+                piece.owner.job.books.restored_tokens += sequence.restored
                 piece = _Piece(_feed(piece.owner.asks[piece.place], sequence.pending), piece.owner, piece.place)
             beginnings.add(beginning)
             if piece.feed.count <= half:

@@ -31,6 +31,7 @@ class Sequence:
         self.table = table
         self.matcher = matcher
         self.nodes = 0  # of a draft tree, at the end of the table
+        self.restored = 0  # tokens of the prompt whose keys and values came out of files
         self.is_wary = False  # computes everything itself: nothing is taken out of a prefix cache
         self._move = move
 

@@ -110,6 +110,11 @@ class QuantisedStore:
             for tensor in (self.codes, self.norms):
                 tensor.index_copy_(3, write, tensor.index_select(3, read))
 
+    def slices(self, block: int) -> tuple[Tensor, ...]:
+        """All that is kept of one block, as views [L, 2, Hkv, block_size, ...]."""
+        here = slice(block * self.block_size, (block + 1) * self.block_size)
+        return self.codes[:, :, :, here], self.norms[:, :, :, here]
+
     def _packed(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Codes [..., Dh * bits / 8] and norms [...] of vectors [..., Dh]."""
         rotated = self.inward(x.float())

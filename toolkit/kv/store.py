@@ -40,6 +40,8 @@ class Store(Protocol):
 
     def move(self, sources: Sequence[int], targets: Sequence[int]) -> None: ...
 
+    def slices(self, block: int) -> tuple[Tensor, ...]: ...
+
 
 class KVStore:
     """Keys and values of all layers for `blocks` blocks of `block_size` tokens. Zeroed pages cost memory only once written."""
@@ -96,6 +98,11 @@ class KVStore:
             read, write = (torch.tensor(slots, dtype=torch.long, device=device) for slots in (sources, targets))
             for tensor in (self.keys, self.values):
                 tensor.index_copy_(2, write, tensor.index_select(2, read))
+
+    def slices(self, block: int) -> tuple[Tensor, ...]:
+        """All that is kept of one block, as views [L, Hkv, block_size, Dh]."""
+        here = slice(block * self.block_size, (block + 1) * self.block_size)
+        return self.keys[:, :, here], self.values[:, :, here]
 
     def gather(self, tensor: Tensor, slots: Tensor | slice) -> Tensor:
         """One layer's [Hkv, slots, Dh] at `slots`: a view for a slice, a copy for a list."""

@@ -38,8 +38,14 @@ class BlockTable:
         """Start with full blocks that the caller already holds for this table (a prefix found in the cache)."""
         if self.blocks:
             raise EngineError("a block table adopts a prefix only while it is empty")
-        self.blocks = list(blocks)
-        self.length = len(blocks) * self.block_size
+        self.extend(blocks)
+
+    def extend(self, blocks: Sequence[int]) -> None:
+        """Go on with full blocks that the caller already holds for this table, whose last block has to be full."""
+        if self.length % self.block_size:
+            raise EngineError(f"a table of {self.length} tokens in blocks of {self.block_size} cannot go on with full blocks")
+        self.blocks += blocks
+        self.length += len(blocks) * self.block_size
 
     def needs(self, count: int) -> int:
         """Blocks that `append(count)` would take from the pool."""
