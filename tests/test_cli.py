@@ -176,6 +176,7 @@ COMMANDS = {
     "jobs": ("bench", "jobs"),
     "calibrate": ("calibrate", "o", "--labels", "in.jsonl"),
     "start": ("bench", "start"),
+    "prefix": ("bench", "prefix"),
     "peers": ("bench", "peers"),
     "schemas": ("bench", "schemas"),
     "plain": ("bench", "plain"),

@@ -93,18 +93,19 @@ def _summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     if reasons:
         return {"verdict": "HOLD", "reasons": reasons, "arms": [], "ratios": {}}
     arms = [
-        {"name": name, **{key: _spread([one[key] for one in each]) for key in ("first_s", "peak_bytes")}}
+        {"name": name, **{key: spread([one[key] for one in each]) for key in ("first_s", "peak_bytes")}}
         for name, each in found.items()
     ]
     mine, other = (found[name] for name in FORMATS)
     ratios = {
-        f"{key}_{FORMATS[0]}_vs_{FORMATS[1]}": _spread([a[key] / b[key] for a, b in zip(mine, other, strict=True)])
+        f"{key}_{FORMATS[0]}_vs_{FORMATS[1]}": spread([a[key] / b[key] for a, b in zip(mine, other, strict=True)])
         for key in ("first_s", "peak_bytes")
     }
     return {"verdict": "PASS", "reasons": [], "arms": arms, "ratios": ratios}
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median and quartiles."""
     return {"median": median(values), "q1": quantile(values, 0.25), "q3": quantile(values, 0.75)}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from toolkit.cli import drill, equality, kv, speed
+from toolkit.cli import cost, drill, equality, kv, speed
 from toolkit.cli.kinds import TEXT, place
 from toolkit.cli.options import engine_options, json_option, opened
 from toolkit.cli.output import console, emit
@@ -42,7 +42,7 @@ def bench() -> None:
     """Measurements. Seconds are withheld, and the exit code is 1, unless what was timed was right."""
 
 
-for _command in (speed.plain, speed.speculation, speed.peers, equality.equality, drill.drill, kv.kv):
+for _command in (speed.plain, speed.speculation, speed.peers, equality.equality, drill.drill, kv.kv, cost.prefix):
     bench.add_command(_command)
 
 
