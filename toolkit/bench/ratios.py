@@ -13,6 +13,7 @@ from typing import Any
 SPEEDS = (
     "plain_vs_llamacpp",
     "batch8_vs_1",
+    "batch8_vs_llamacpp8",
     "speculative_vs_llamacpp",
     "copy_vs_llamacpp",
     "speculative_vs_plain",

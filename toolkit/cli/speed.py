@@ -24,22 +24,35 @@ ARMS = ("ngram", "model", "medusa:nodes=12", "mtp:tokens=3,width=1", "mtp:nodes=
 BEST = ("mtp", "mtp:nodes=12", "ngram+mtp", "ngram+mtp:nodes=12", "ngram")  # arms of which one is the fastest
 
 
-@click.command(short_help="Plain decoding against llama.cpp, eight requests against one.")
+@click.command(short_help="Plain decoding, one text and eight: int8, int4, llama.cpp.")
 @click.option("--tokens", type=click.IntRange(2), default=96, show_default=True, help="Greedy tokens a request.")
 @click.option("--rounds", type=click.IntRange(1), default=2, show_default=True, help="Times over the eight prompts.")
 @engine_options
 @json_option
 def plain(as_json: bool, tokens: int, rounds: int, **options: Any) -> int:
-    """Tokens per second, interleaved prompt by prompt; llama.cpp reads the same GGUF file (extra `peers`; absent: said, not measured)."""
+    """Tokens per second of one text and of eight together, prompt by prompt in turn: int8, int4 and llama.cpp on the same GGUF file (extra `peers`)."""
     with ExitStack() as stack:
         engine = stack.enter_context(opened(options))
-        return verdict(_plain(engine, _llamacpp(stack, engine), tokens, rounds), as_json)
+        return verdict(_plain(engine, _llamacpp(stack, engine), tokens, rounds, _int4(stack, engine, options)), as_json)
 
 
-def _plain(engine: Engine, peer: LlamaCppPeer | None, tokens: int, rounds: int) -> dict[str, Json]:
+def _plain(
+    engine: Engine, peer: LlamaCppPeer | None, tokens: int, rounds: int, other: dict[str, Engine] | None = None
+) -> dict[str, Json]:
     from toolkit.bench.plain import run
 
-    return run(engine, peer=peer, tokens=tokens, rounds=rounds, console=console())
+    return run(engine, other=other, peer=peer, tokens=tokens, rounds=rounds, console=console())
+
+
+def _int4(stack: ExitStack, engine: Engine, options: dict[str, Any]) -> dict[str, Engine]:
+    """The model once more with weights of 4 bits, beside one of 8; none, and said, where its widths have no such form."""
+    if not getattr(engine, "format", "").startswith("int8"):
+        return {}
+    try:
+        return {"int4": stack.enter_context(opened({**options, "format": "int4"}))}
+    except UnsupportedError as error:
+        console().print(f"int4 is not measured: {error.message}", markup=False)
+        return {}
 
 
 @click.command(short_help="Every drafter against plain decoding and llama.cpp, and where it does not pay.")
