@@ -220,7 +220,11 @@ def test_dead_letters_are_tried_again_by_one_call_and_take_their_place(tmp_path:
             return length(text)
 
     assert run(tmp_path, texts, Moody(99), retries=0).failed == 2
-    summary = run(tmp_path, texts, Half(0), retries=0, retry_failed=True)
+    told: list[int] = []
+    summary = run(
+        tmp_path, texts, Half(0), retries=0, retry_failed=True, on_progress=lambda done, total, failed: told.append(done)
+    )
+    assert told == [3, 4, 5]  # what is tried again is not done yet
     assert (summary.retried, summary.valid, summary.failures) == (2, 4, {"decode": 1})
     assert [line["index"] for line in lines(tmp_path)] == [0, 1, 2, 4]
     assert [(line["index"], line["reason"]) for line in lines(tmp_path, "out.errors.jsonl")] == [(3, "still sick")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from toolkit.errors import EngineError, UsageError
-from toolkit.jobs.places import errors_path, terms_path
+from toolkit.jobs.places import errors_path, terms_path, writable
 from toolkit.jobs.store import Store, open_store
 
 TERMS = {"input": {"records": 4}, "job": {"width": 4}}
@@ -189,6 +190,12 @@ def test_an_output_that_is_no_plain_file_is_refused_by_name(
     assert name[:100] in str(caught.value)
     assert "delete" not in caught.value.hint
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, EngineError), (errno.EACCES, UsageError)])
+def test_a_disk_that_is_full_from_the_start_is_nobodys_wrong_call(tmp_path: Path, number: int, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="cannot be written"), writable(tmp_path / "out"):
+        raise OSError(number, os.strerror(number))
 
 
 @pytest.mark.parametrize("what", ["line", "sync"])

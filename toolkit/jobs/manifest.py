@@ -20,6 +20,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -85,6 +86,8 @@ class Manifest:
             fresh.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
             os.replace(fresh, self._path)  # noqa: PTH105 - one call for both names
         except OSError as error:
+            with suppress(OSError):
+                fresh.unlink()
             raise EngineError(f"output {self._path} cannot be written: {error.strerror}", hint="--resume goes on") from None
         self._written_at = time.monotonic()
 

@@ -12,14 +12,16 @@ Knows nothing about: what is in the files.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from toolkit.errors import UsageError
+from toolkit.errors import EngineError, UsageError
 
 PARQUET = ".parquet"
+NOT_ITS_NAME = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 ENDINGS = ("", ".jsonl", ".ndjson", PARQUET)
 
 
@@ -92,8 +94,12 @@ def _check_one(path: Path, resume: bool) -> None:
 
 @contextmanager
 def writable(out: Path) -> Iterator[None]:
-    """An OSError inside becomes a UsageError about the output."""
+    """An OSError inside becomes an error about the output: of usage, unless a disk is full or broken."""
     try:
         yield
     except OSError as error:
+        if error.errno in NOT_ITS_NAME:
+            raise EngineError(
+                f"output {error.filename or out} cannot be written: {error.strerror}", hint="--resume goes on"
+            ) from None
         raise UsageError(f"output {error.filename or out} cannot be written: {error.strerror}", hint="name another") from None

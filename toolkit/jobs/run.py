@@ -143,13 +143,15 @@ class _Run:
     def __init__(self, job: Job, store: Store, manifest: Manifest, decode: _Decode, show: Progress, total: int | None) -> None:
         self._job, self._store, self._manifest, self._decode, self._show = job, store, manifest, decode, show
         self._began = time.perf_counter()
+        self._again = 0  # failures of earlier runs that are yet to be tried again: they count as not done
         self.summary = Summary(total, store.position, store.position, store.dropped, store.failures, store.review)
 
     def whole(self, *, retry_failed: bool) -> Summary:
         """Second tries, then the rest; the manifest says how it ended, whichever way it did."""
         state, reason = "failed", ""
         try:
-            self._show(self.summary.done, self.summary.total, self.summary.failed)
+            self._again = self.summary.failed if retry_failed else 0
+            self._tell()
             if retry_failed:
                 self._retry()
             self._rest()
@@ -173,8 +175,10 @@ class _Run:
                 for outcome in outcomes:
                     retried.put(outcome.index, outcome.line)
                     self.summary.retried += 1
+                    self._again -= 1
                     self._note(outcome)
         finally:
+            self._again = 0
             self._store.fold()
             self._count()
         self.summary.stopped = self._decode.stop.is_set()
@@ -194,9 +198,12 @@ class _Run:
     def _note(self, outcome: Outcome) -> None:
         self.summary.usage.update(outcome.usage)
         self._count()
-        self._show(self.summary.done, self.summary.total, self.summary.failed)
+        self._tell()
         if self._manifest.due:
             self._write_manifest("running")
+
+    def _tell(self) -> None:
+        self._show(self.summary.done - self._again, self.summary.total, self.summary.failed)
 
     def _count(self) -> None:
         self.summary.done, self.summary.failures = self._store.position, self._store.failures
