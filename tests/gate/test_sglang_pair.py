@@ -90,3 +90,10 @@ def test_ends_are_tried_on_servers_too_and_one_that_goes_on_is_held(faults: list
 def test_a_draft_model_is_told_by_its_name_and_not_by_where_it_lies() -> None:
     with engine(info={"speculative_algorithm": "EAGLE", "speculative_draft_model_path": "/home/me/heads/one"}) as other:
         assert identity(other)["speculation"]["speculative_draft_model_path"] == "one"
+
+
+def test_an_identity_tells_what_is_in_effect_and_not_what_is_set_besides() -> None:
+    info = {"speculative_accept_threshold_acc": 1.0, "attention_backend": "a", "decode_attention_backend": "b"}
+    with engine(info=info) as half, engine(info=info | {"prefill_attention_backend": "c"}) as whole:
+        found = [identity(each) for each in (half, whole)]
+    assert [each["attention"] for each in found] == ["a", "c, b"] and [each["speculation"] for each in found] == [{}, {}]

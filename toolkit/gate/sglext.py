@@ -17,7 +17,7 @@ from toolkit.engine.remote.connection import Connection
 from toolkit.errors import ToolkitError
 
 ASKED: Mapping[str, Json] = {"return_spec_tokens_details": True}
-_TOLD = {"version": "server", "dtype": "dtype", "kv_cache_dtype": "kv_dtype", "attention_backend": "attention"}
+_TOLD = {"version": "server", "dtype": "dtype", "kv_cache_dtype": "kv_dtype"}
 _COUNTS = {"spec_num_proposed_drafts": "proposed", "spec_num_correct_drafts": "accepted", "spec_verify_ct": "verify_passes"}
 
 
@@ -35,7 +35,8 @@ def told_of_itself(root: Connection) -> dict[str, Any]:
     if not isinstance(told, dict) or "speculative_algorithm" not in told:
         return {}
     options = {name: _name(value) for name, value in sorted(told.items()) if name.startswith("speculative_") and value}
-    found: dict[str, Any] = {"drafter": str(told["speculative_algorithm"] or "none").lower(), "speculation": options}
+    name = str(told["speculative_algorithm"] or "none").lower()
+    found: dict[str, Any] = {"drafter": name, "speculation": {} if name == "none" else options}
     return found | {ours: told[theirs] for theirs, ours in _TOLD.items() if isinstance(told.get(theirs), str)}
 
 
