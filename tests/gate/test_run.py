@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from toolkit.contracts import Delta, Done, Event, Request
+from toolkit.contracts import Delta, Done, Event, PassTrace, Request, Timing, Usage
 from toolkit.engine.embedded import EmbeddedEngine
-from toolkit.errors import UnsupportedError, UsageError
+from toolkit.errors import EngineError, UnsupportedError, UsageError
 from toolkit.gate import run as running
 from toolkit.gate import sampled
 from toolkit.gate.arm import Arm, Memory, SilentError
@@ -83,6 +86,34 @@ def test_a_pair_with_nothing_under_test_has_shown_nothing(plain: EmbeddedEngine,
     assert (
         report.verdict == "INCONCLUSIVE" and report.reasons[0].startswith("nothing is under test") and len(report.reasons) == 1
     )
+
+
+HOSTILE: dict[str, Any] = {
+    "raises": lambda event: 1 / 0,
+    "another's": lambda event: [replace(event, request_id="another's")],
+    "no event": lambda event: [7],
+    "another sample": lambda event: [replace(event, index=99)],
+    "twice": lambda event: [event, event],
+    "no times": lambda event: _with(event, timing=Timing(ttft_s=math.nan, e2e_s=-1.0)),
+    "counters": lambda event: _with(event, usage=Usage(output_tokens=-3, steps=10**30, accepted=-1, proposed=10**40)),
+    "a trace that is none": lambda event: _with(event, trace=(PassTrace((1, 2), (5, 9), (7,), (1,)),)),
+    "markup": lambda event: _with(event, text="</td><script>alert(1)</script>" * 10_000),
+    "endless": lambda event: (Delta(event.request_id, 0, "") for _ in iter(int, 1)),
+}
+
+
+def _with(event: Event, **changes: Any) -> list[Event]:
+    return [replace(event, result=replace(event.result, **changes)) if isinstance(event, Done) else event]  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("how", list(HOSTILE))
+def test_whatever_a_candidate_says_is_a_verdict_and_no_part_of_the_page(
+    how: str, plain: EmbeddedEngine, drafted: EmbeddedEngine, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolkit.gate.arm._EVENTS", 8)
+    report = run_gate(plain, Changed(drafted, HOSTILE[how]), memory=memory, first="greedy texts")  # type: ignore[arg-type]
+    assert report.verdict == "HOLD", report.reasons
+    assert "<script" not in page(report) and len(page(report)) < 100_000
 
 
 def test_a_token_that_is_changed_now_and_then_is_held_and_located(
@@ -251,7 +282,8 @@ def test_a_pass_is_kept_for_its_pair_alone_and_a_damaged_one_is_none(
 ) -> None:
     monkeypatch.setenv("TOOLKIT_CACHE", str(tmp_path))
     name = key(identity(plain), identity(drafted))
-    report = Report(verdict="PASS", reasons=(), tier="full", seed=0, identity={"hash": name})
+    who = {"baseline": identity(plain), "candidate": identity(drafted), "hash": name}
+    report = Report(verdict="PASS", reasons=(), tier="full", seed=0, identity=who)
     assert found(name) is None and keep(replace(report, verdict="HOLD", reasons=("x",))) is None
     file = keep(report)
     assert file is not None and found(name)["tier"] == "full"  # type: ignore[index]
@@ -263,6 +295,15 @@ def test_a_pass_is_kept_for_its_pair_alone_and_a_damaged_one_is_none(
         '{"verdict":"PASS"}',
         file.read_text().replace(name, "0" * 64),
         file.read_text().replace("PASS", "HOLD"),
+        file.read_text().replace('"tokens": 4', '"tokens": 5'),
+        "[" * 100_000,
     ):
         file.write_text(damage)
         assert found(name) is None
+    file.unlink()
+    os.mkfifo(file)
+    assert found(name) is None  # and nobody waits for a writer
+    shutil.rmtree(file.parent)
+    file.parent.write_text("a file where the folder should be")
+    with pytest.raises(EngineError, match="cannot be kept"):
+        keep(report)

@@ -29,6 +29,11 @@ def test_code_that_passes_its_tests_passes() -> None:
         ("while True: print('x' * 1000)", "the code failed"),
         ("f = lambda n: f(n + 1)\nf(0)", "RecursionError"),
         ("x" * 70_000, "more than"),
+        ("import os\nwhile True: os.fork()", "not allowed"),
+        ("while True: __import__('_thread').start_new_thread(print, ())", "can't start new thread"),
+        ("import gc\ngc.get_objects()", "not allowed"),
+        ("import os\nos._exit(0)", "it said nothing"),
+        ("print('\\x1b[2J')\nraise SystemExit", "\\x1b[2J"),  # no terminal acts on what a model printed
     ],
 )
 def test_code_that_does_anything_else_fails_and_says_why(source: str, said: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolkit.contracts import Engine, Json
+from toolkit.errors import EngineError
 
 
 def passed(engines: Mapping[str, Engine], out: Any) -> tuple[dict[str, Engine], dict[str, dict[str, Json]]]:
@@ -29,7 +30,10 @@ def passed(engines: Mapping[str, Engine], out: Any) -> tuple[dict[str, Engine], 
         if known is None:
             out.print(f"{name}: no kept PASS, the quick gate runs", markup=False)
             report = run_gate(plain, engine)
-            keep(report)
+            try:
+                keep(report)
+            except EngineError as error:
+                out.print(str(error), markup=False)
             known = report.to_json()
         records[name] = {"verdict": known["verdict"], "hash": mark, "tier": known["tier"], "reasons": list(known["reasons"])}
         if known["verdict"] == "PASS":

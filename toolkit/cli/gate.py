@@ -12,9 +12,11 @@ from toolkit.cli.kinds import TEXT, place
 from toolkit.cli.options import MOST_KV_BLOCKS, MOST_THREADS, json_option
 from toolkit.cli.output import console, emit
 from toolkit.cli.remote import REMOTE_OPTIONS, taken
+from toolkit.cli.review import shown
 from toolkit.cli.verdict import no_verdict
 from toolkit.errors import EngineError, UsageError
 
+_LINE = 600  # characters of a reason that are shown; all of it is in the JSON
 CODES = {"PASS": 0, "HOLD": 1, "INCONCLUSIVE": 3}
 
 
@@ -81,7 +83,10 @@ def gate(
             report = run_gate(*engines, tier=tier, seed=number, tell=lambda part: out.print(f"[dim]{part}[/]"))
             reports.append(report)
             out.print(f"seed {number}: {report.verdict}, {report.seconds:.0f} s", markup=False)
-            keep(report)
+            try:
+                keep(report)
+            except EngineError as error:  # the verdict stands all the same
+                out.print(str(error), markup=False)
     worst = max(reports, key=lambda each: (each.verdict != "PASS", each.verdict == "HOLD"))
     if html is not None:
         _write(html, worst)
@@ -112,11 +117,11 @@ def _show(out: Any, report: Any) -> None:
         f"{report.verdict}  canaries: {', '.join(f'{count} {name}' for name, count in counts.items()) or 'none'}", markup=False
     )
     differing = under_test(report.identity.get("baseline", {}), report.identity.get("candidate", {}))
-    out.print(f"  under test: {', '.join(differing) or 'nothing that the engines tell of'}", markup=False)
+    out.print(f"  under test: {shown(', '.join(differing), _LINE) or 'nothing that the engines tell of'}", markup=False)
     for why in report.reasons:
-        out.print(f"  - {why}", markup=False)
+        out.print(f"  - {shown(why, _LINE)}", markup=False)
     for why in report.not_checkable:
-        out.print(f"  not checkable: {why}", markup=False)
+        out.print(f"  not checkable: {shown(why, _LINE)}", markup=False)
     for row in report.equivalence.get("sampled", {}).get("settings", ()):
         power = row["power"]["detects_at_0.5"]
         out.print(
@@ -128,7 +133,7 @@ def _show(out: Any, report: Any) -> None:
 def _show_seeds(out: Any, told: dict[str, Any]) -> None:
     out.print(f"{told['passed']} of {told['run']} seeds PASS, {told['seconds'] / told['run']:.1f} s each", markup=False)
     for each in told["others"]:
-        out.print(f"  - seed {each['seed']}: {each['verdict']}: {each['why']}", markup=False)
+        out.print(f"  - seed {each['seed']}: {each['verdict']}: {shown(each['why'], _LINE)}", markup=False)
     if least := told["least_p"]:
         out.print(
             f"  least corrected p of {told['comparisons']} comparisons: {least['p']:.2g} (seed {least['seed']}, "

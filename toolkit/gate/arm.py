@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,10 @@ from toolkit.errors import EngineError, ToolkitError, UnsupportedError
 
 PATIENCE_S = 180.0  # between two events of an engine
 _MANY = 8
+
+
+_MOST_SAID = 500  # characters
+_EVENTS = 64  # times as many events as tokens are heard out
 
 
 class SilentError(EngineError):
@@ -73,7 +77,7 @@ class Arm:
         return _MANY if plain else 1
 
     def ask(self, what: str, requests: Sequence[Request], *, together: int = 8) -> list[Answer]:
-        """Run the requests, `together` at a time. Raises SilentError; all other errors of a request are its answer."""
+        """Run the requests, `together` at a time. Raises SilentError; whatever else an engine does wrong is the answer of its requests."""
         known = self.memory.get(key := f"{what} {together} {list(requests)}") if self.memory is not None else None
         found: list[Answer] = list(known or ())
         for start in range(0, 0 if known else len(requests), together):
@@ -89,25 +93,38 @@ class Arm:
             self._count += 1
             named = replace(request, id=f"gate-{id(self):x}-{self._count}")
             found[named.id] = Answer(named)
+        most, count = sum(_EVENTS * (each.sampling.max_tokens + _EVENTS) * each.sampling.n for each in requests), 0
         heard: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, args=([each.request for each in found.values()], heard.put), daemon=True).start()
+        over = threading.Event()  # nobody hears what comes now
+        asked = [each.request for each in found.values()]
+        threading.Thread(target=self._listen, args=(asked, heard.put, over), daemon=True).start()
         while (event := self._next(heard, found)) is not None:
-            if isinstance(event, ToolkitError):
-                for each in found.values():
-                    each.error = each.error or event
+            if isinstance(event, Exception):
+                _fail(found, event)
             elif isinstance(event, BaseException):
                 raise event
+            elif why := _wrong(event, found):
+                _fail(found, EngineError(f"the engine broke its contract: {why}"))
             else:
                 _note(found[event.request_id], event)
+            count += 1
+            if count > most:
+                over.set()
+                for name in found:
+                    self.engine.cancel(name)
+                _fail(found, EngineError(f"the engine went on after {most} events"))
+                break
         for each in found.values():
             if each.error is None and len(each.results) != each.request.sampling.n:
                 each.error = EngineError(f"{len(each.results)} of {each.request.sampling.n} samples came")
         return list(found.values())
 
-    def _listen(self, requests: Sequence[Request], put: Callable[[Any], None]) -> None:
+    def _listen(self, requests: Sequence[Request], put: Callable[[Any], None], over: threading.Event) -> None:
         try:
             for event in self.engine.generate(requests):
                 put(event)
+                if over.is_set():
+                    return
             put(None)
         except BaseException as error:
             put(error)
@@ -122,6 +139,31 @@ class Arm:
             for name in found:
                 self.engine.cancel(name)
             raise SilentError(f"{self.name} said nothing for {self.patience_s:g} s", hint="is the server alive?") from None
+
+
+def _fail(found: Mapping[str, Answer], error: Exception) -> None:
+    """All of these requests; what is no error of this package is a fault of the engine."""
+    known = (
+        error
+        if isinstance(error, ToolkitError)
+        else EngineError(f"the engine failed: {type(error).__name__}: {str(error)[:_MOST_SAID]}")
+    )
+    for each in found.values():
+        each.error = each.error or known
+
+
+def _wrong(event: Any, found: Mapping[str, Answer]) -> str:
+    """Why an event is none that an engine may give."""
+    answer = found.get(getattr(event, "request_id", ""))
+    if answer is None or not isinstance(event, Delta | Done | Failed):
+        return f"a {type(event).__name__} of no request that was made"
+    if isinstance(event, Failed):
+        return ""
+    if not 0 <= event.index < answer.request.sampling.n:
+        return f"sample {event.index} of {answer.request.sampling.n}"
+    if isinstance(event, Done) and not isinstance(event.result, Completion):
+        return f"a {type(event.result).__name__} for a text"
+    return "a sample that ended twice" if isinstance(event, Done) and event.index in answer.results else ""
 
 
 def _note(answer: Answer, event: Event) -> None:

@@ -11,6 +11,7 @@ Departures: a server that counts verify passes only is held to 0 <= samples + ac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
 from typing import Any
@@ -110,6 +111,9 @@ def _result(answer: Answer, result: Completion) -> Iterator[str]:
         yield f"{len(result.token_ids)} tokens came, {params.max_tokens} were asked for"
     if result.finish_reason == "length" and result.token_ids and len(result.token_ids) < params.max_tokens:
         yield f"cut at {len(result.token_ids)} tokens, {params.max_tokens} were asked for"
+    times = (result.timing.ttft_s, result.timing.e2e_s, result.timing.decode_tok_s, usage.draft_s)
+    if not all(math.isfinite(each) and each >= 0 for each in times):
+        yield f"its times are none: {', '.join(f'{each:g}' for each in times)}"
     for each in result.incidents:
         if each.kind != "model":
             yield f"speculation was caught at token {each.position} by its {each.found_by}: {each.why}"
@@ -131,9 +135,9 @@ def _trace(result: Completion) -> Iterator[str]:
         if count != getattr(result.usage, name):
             yield f"{count} drafts were {name} by the trace, {getattr(result.usage, name)} by the usage"
     for each in result.trace:
-        before = -1
+        before, nodes = -1, list(zip(each.parent, each.tokens, strict=False))
         for place, node in enumerate(each.accepted):
-            if each.parent[node] != before or each.emitted[place : place + 1] != (each.tokens[node],):
+            if not 0 <= node < len(nodes) or nodes[node][0] != before or each.emitted[place : place + 1] != nodes[node][1:]:
                 yield "accepted nodes of a pass are no path of its tree, or not what it emitted"
                 break
             before = node

@@ -24,6 +24,7 @@ from toolkit.gate.report import Findings
 
 REPEATED = 2  # texts of a setting that the baseline decodes twice
 _SHOWN = 5
+_LONGEST = 160  # characters of a text in a reason
 _LETTERS = "abcd"
 SCHEMA = (
     '{"type":"object","properties":{"title":{"type":"string","maxLength":24},"tags":{"type":"array","items":{"type":"string",'
@@ -138,7 +139,7 @@ def _other(one: Completion, two: Completion, ties: float) -> str:
     """What differs besides the tokens."""
     for name in ("text", "finish_reason", "matched_stop", "valid"):
         if getattr(one, name) != getattr(two, name):
-            return f"{name} is {getattr(two, name)!r}, not {getattr(one, name)!r}"
+            return f"{name} is {_short(getattr(two, name))}, not {_short(getattr(one, name))}"
     if len(one.logprobs) != len(two.logprobs):
         return f"{len(two.logprobs)} log-probabilities, not {len(one.logprobs)}"
     slack = 10 * ties + 1e-9
@@ -146,6 +147,11 @@ def _other(one: Completion, two: Completion, ties: float) -> str:
         if a.token_id != b.token_id or not abs(a.logprob - b.logprob) <= slack or _tops(a.top, b.top, slack):
             return f"the log-probability of token {place} is {b.logprob:.6g}, not {a.logprob:.6g}"
     return ""
+
+
+def _short(value: object) -> str:
+    told = repr(value)
+    return told if len(told) <= _LONGEST else f"{told[:_LONGEST]}... ({len(told)} characters)"
 
 
 def _tops(one: Sequence[tuple[int, float]], two: Sequence[tuple[int, float]], slack: float) -> bool:

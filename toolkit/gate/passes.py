@@ -15,6 +15,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from toolkit.errors import EngineError
+from toolkit.gate.identity import key
 from toolkit.gate.report import Report
 from toolkit.model.store import models_folder
 
@@ -27,35 +29,40 @@ def passes_folder() -> Path:
 
 
 def keep(report: Report) -> Path | None:
-    """Keep a PASS; None for anything else. A PASS of the same pair is replaced, unless that was of the full tier and this one is not."""
+    """Keep a PASS; None for anything else. A PASS of the same pair is replaced, unless that was of the full tier and this one is not.
+
+    Raises EngineError where the folder cannot be written.
+    """
     if report.verdict != "PASS":
         return None
     file = passes_folder() / f"{report.identity['hash']}.json"
     before = found(report.identity["hash"])
     if before is not None and before["tier"] == "full" and report.tier == "quick":
         return file
-    file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(f".{os.getpid()}.part")
     try:
-        part.write_text(json.dumps(report.to_json(), ensure_ascii=False, default=str), encoding="utf-8")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(report.to_json(), default=str), encoding="utf-8")
         part.replace(file)
+    except OSError as error:
+        raise EngineError(f"the PASS cannot be kept: {file}: {error.strerror or error}", hint="set TOOLKIT_CACHE") from error
     finally:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             part.unlink()
     return file
 
 
-def found(key: str) -> dict[str, Any] | None:
+def found(name: str) -> dict[str, Any] | None:
     """The kept PASS of that hash: {verdict, tier, seed, identity, ...}."""
-    file = passes_folder() / f"{key}.json"
+    file = passes_folder() / f"{name}.json"
     try:
-        if file.stat().st_size > _MOST_BYTES:
+        if not file.is_file() or file.stat().st_size > _MOST_BYTES:
             return None
         told = json.loads(file.read_text(encoding="utf-8"))
         good = (
             told["verdict"] == "PASS"
             and not told["reasons"]
-            and told["identity"]["hash"] == key
+            and name == told["identity"]["hash"] == key(told["identity"]["baseline"], told["identity"]["candidate"])
             and told["tier"] in ("quick", "full")
         )
         return dict(told) if good else None

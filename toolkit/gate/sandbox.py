@@ -44,7 +44,7 @@ exec(compile(source, "reply", "exec"), {"__name__": "reply"})
 
 def run(source: str, tests: str) -> str:
     """Why the source does not pass the tests; "" where it does."""
-    word = secrets.token_hex(8)  # said at the end: code that ends before its tests cannot know it
+    word = secrets.token_hex(8)  # said at the end: code that just ends before its tests has not said it
     whole = f"{source}\n\n{tests}\nprint({word!r})\n".encode("utf-8", "replace")
     if len(whole) > _MOST_SOURCE:
         return f"the code has more than {_MOST_SOURCE} bytes"
@@ -69,7 +69,7 @@ def run(source: str, tests: str) -> str:
     return (
         f"the code did not end within {WALL_S:g} s"
         if is_late
-        else f"the code failed: {said[-1][:_SHOWN] if said else 'it said nothing'}"
+        else f"the code failed: {ascii(said[-1][:_SHOWN])[1:-1] if said else 'it said nothing'}"
     )
 
 

@@ -109,14 +109,14 @@ def _row(baseline: EmbeddedEngine, fault: str, memory: Memory, console: Console,
         FAULTS.load(fault)(engine)
         report = run_gate(baseline, engine, memory=memory, first=catch_of(fault) if is_hasty else "")
     row = {"fault": fault, "arm": arm_of(fault), "verdict": report.verdict, "caught_by": caught_by(report), "why": _why(report), "seconds": report.seconds}  # fmt: skip
-    console.print(f"{fault}: {report.verdict}, {row['why']}", highlight=False)
+    console.print(f"{fault}: {report.verdict}, {row['why']}", highlight=False, markup=False)
     return row
 
 
 def _intact(baseline: EmbeddedEngine, arm: str, seed: int, memory: Memory, console: Console) -> dict[str, Any]:
     with open_arm(arm) as engine:
         report = run_gate(baseline, engine, seed=seed, memory=memory)
-    console.print(f"intact, {arm}, seed {seed}: {report.verdict} {_why(report)}", highlight=False)
+    console.print(f"intact, {arm}, seed {seed}: {report.verdict} {_why(report)}", highlight=False, markup=False)
     return {"arm": arm, "seed": seed, "verdict": report.verdict, "why": _why(report), "seconds": report.seconds}
 
 
@@ -150,4 +150,4 @@ def _show(console: Console, result: Mapping[str, Any]) -> None:
     console.print(table)
     console.print(f"intact: PASS {result['passed']} of {len(result['intact'])}")
     for why in result["reasons"]:
-        console.print(f"[red]HOLD[/red] {why}")
+        console.print(f"HOLD {why}", markup=False, style="red")
