@@ -67,14 +67,12 @@ def _server(engine: Any) -> dict[str, Any]:
         told = engine.server_info()
     except ToolkitError:
         return found  # a router tells nothing of its servers
-    found["attention"] = ""
     found |= {ours: told[theirs] for theirs, ours in _SERVER.items() if told.get(theirs) not in (None, "")}
     options = {name: _named(value) for name, value in sorted(told.items()) if name.startswith("speculative_") and value}
     found["speculation"] = options if facts.speculative else {}  # a server without it has options all the same
     apart = [told.get(f"{kind}_attention_backend") for kind in ("prefill", "decode")]
-    found["attention"] = (
-        ", ".join(map(str, apart)) if all(apart) else found["attention"]
-    )  # what is said for both gives way to what is said of each
+    if all(apart):  # what is said of both gives way to what is said of each
+        found["attention"] = ", ".join(map(str, apart))
     found["graphs"] = ", ".join(f"{name}={told[name]}" for name in _GRAPHS if name in told)
     return found
 
