@@ -64,6 +64,9 @@ def test_an_output_of_another_format_is_refused_before_an_engine_is_loaded(
     err = capsys.readouterr().err
     assert f"output {name} ends in '.{name.rpartition('.')[2]}': a job writes JSON lines" in err and "hint: name p" in err
     assert set(folder.iterdir()) == before
+    (folder / "there").write_text("")
+    assert main(["extract", "in.jsonl", "--schema", "s.json", "--out", "there", *NO_ENGINE]) == 2
+    assert "output there exists" in capsys.readouterr().err
 
 
 def test_a_resume_that_cannot_be_is_refused_before_an_engine_is_loaded_and_changes_nothing(

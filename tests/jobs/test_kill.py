@@ -111,15 +111,6 @@ def test_an_interrupted_job_says_how_to_go_on(tmp_path: Path) -> None:
     assert [index for index, *_ in content(tmp_path, "out")][:3] == [0, 1, 2]
 
 
-def test_without_resume_an_output_is_refused_before_an_engine_is_loaded(tmp_path: Path) -> None:
-    prepare(tmp_path)
-    (tmp_path / "there").write_text("")
-    process = start(tmp_path, "there")
-    _, err = process.communicate()
-    assert process.returncode == 2
-    assert "--resume" in err
-
-
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_records(tmp_path: Path) -> None:
     """`toolkit bench jobs --part memory` does the same for 100,000; /proc is not needed here."""
