@@ -6,23 +6,27 @@ import json
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from toolkit.contracts import SamplingParams
 from toolkit.draft.card import Card, read_card
 from toolkit.draft.contract import Budget, Commit, Target
 from toolkit.draft.medusa import MedusaSource
 from toolkit.draft.mtp import MtpSource
-from toolkit.errors import UsageError
+from toolkit.errors import InputError, UsageError
 from toolkit.model.tiny import tiny_model
 from toolkit.text.tokenizer import ByteTokenizer
 from toolkit.train.batches import summary
 from toolkit.train.data import Recipe, fill
+from toolkit.train.loop import Loop
 from toolkit.train.medusa import MedusaPlan, train_medusa_on
 from toolkit.train.mtp import MtpPlan, train_mtp_on
+from toolkit.train.shards import read_about, shard_paths
 from toolkit.train.start import started_head
 
 BASE = "0" * 64
@@ -89,6 +93,62 @@ def test_the_same_seed_gives_the_same_weights(kind: str, data: Path, tmp_path: P
     train(data, tmp_path / "two", epochs=1)
     one, two = (load_file(tmp_path / name / "head.safetensors") for name in ("one", "two"))
     assert all(torch.allclose(one[name].float(), two[name].float(), atol=1e-3) for name in one)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_training_that_was_cut_ends_with_the_weights_of_an_uncut_one(kind: str, data: Path, tmp_path: Path) -> None:
+    """What a step draws - noise, the vocabulary's sample - depends on its number, not on the run it is taken in."""
+    train, _ = KINDS[kind]
+    train(data, tmp_path / "whole", epochs=2, save_s=0)
+    steps = 0
+    step = Loop._step
+
+    def failing(self: Loop[Any], *args: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        if steps == 4:
+            raise KeyboardInterrupt
+        return step(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Loop, "_step", failing)
+        with pytest.raises(KeyboardInterrupt):
+            train(data, tmp_path / "cut", epochs=2, save_s=0)
+    card = train(data, tmp_path / "cut", epochs=2, save_s=0)
+    one, two = (load_file(tmp_path / name / "head.safetensors") for name in ("whole", "cut"))
+    assert card.training["batches"] > 4 and all(torch.equal(one[name], two[name]) for name in one)
+
+
+HARMS: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
+    "bounds that fall": lambda held: held | {"bounds": held["bounds"].flip(0)},
+    "a reply behind its end": lambda held: held | {"reply": held["reply"] + 10_000},
+    "a reply before its beginning": lambda held: held | {"reply": held["reply"] * 0},
+    "fewer rows than tokens": lambda held: held | {"hidden": held["hidden"][:-1]},
+    "one word too few": lambda held: held | {"last": held["last"][1:]},
+    "halves of tokens": lambda held: held | {"tokens": held["tokens"] + 0.5},
+    "tokens of another vocabulary": lambda held: held | {"tokens": held["tokens"] + 1000},
+    "answers of another vocabulary": lambda held: held | {"top_ids": held["top_ids"] + 1000},
+    "rows of nothing": lambda held: held | {"hidden": held["hidden"] * torch.nan},
+    "a dimension too many": lambda held: held | {"lse": held["lse"][:, None]},
+}
+
+
+@pytest.mark.parametrize("name", list(HARMS))
+def test_data_that_does_not_fit_together_is_refused_and_no_head_is_written(name: str, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for path in shard_paths(data):
+        about = {"toolkit-train-data": json.dumps(read_about(path))}
+        changed = {key: tensor.contiguous() for key, tensor in HARMS[name](load_file(path)).items()}
+        save_file(changed, tmp_path / "data" / path.name, about)
+    with pytest.raises(InputError):
+        mtp(tmp_path / "data", tmp_path / "out", epochs=1)
+    assert not (tmp_path / "out" / "card.json").exists()
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"steps": 99}, {"vocab": 0}, {"sharp": 2.0}, {"noise": -1.0}])
+def test_a_plan_that_no_head_can_be_trained_by_is_refused_by_name(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        MtpPlan(**wrong)  # type: ignore[arg-type]
 
 
 def test_training_lowers_the_loss_of_every_depth(data: Path, tmp_path: Path) -> None:

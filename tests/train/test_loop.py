@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from toolkit.errors import InputError, UsageError
@@ -29,7 +31,8 @@ class Task:
     def batches(self, epoch: int) -> Iterator[Tensor]:
         return iter(torch.randn(10, 16, 4, generator=torch.Generator().manual_seed(epoch)))
 
-    def loss(self, x: Tensor) -> tuple[Tensor, Mapping[str, float]]:
+    def loss(self, x: Tensor, dice: torch.Generator) -> tuple[Tensor, Mapping[str, float]]:
+        x = x + 0.1 * torch.randn(x.shape, generator=dice)
         off = x @ self.weights["a"].T + self.weights["b"] - x @ self.goal.T
         return off.square().mean(), {"loss": float(off.detach().square().mean())}
 
@@ -84,6 +87,30 @@ def test_a_checkpoint_of_another_training_and_a_damaged_one_are_refused(tmp_path
     (tmp_path / CHECKPOINT).write_bytes(b"no tensors")
     with pytest.raises(InputError, match="is no checkpoint"):
         train(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "told", [{"epoch": -1}, {"batch": "x"}, {"seconds": -1.0}, {"step": 0.5}, {"finished": 1}, {"more": 1}]
+)
+def test_a_checkpoint_that_stands_nowhere_is_refused(tmp_path: Path, told: dict[str, object]) -> None:
+    train(tmp_path, epochs=1)
+    path = tmp_path / CHECKPOINT
+    with safe_open(path, framework="pt") as file:
+        about = file.metadata()["about"]
+    save_file(load_file(path), path, {"about": about, "state": json.dumps(told)})
+    with pytest.raises(InputError, match="is no checkpoint"):
+        train(tmp_path, epochs=1)
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    train(tmp_path, epochs=1)
+    before = (tmp_path / CHECKPOINT).read_bytes()
+    task = Task()
+    (tmp_path / "other").mkdir()
+    with pytest.raises(InputError, match="the loss of step 1 is nan"):
+        loop = Loop[Tensor](tmp_path / "other", task.weights, Plan(), {"kind": "test"})
+        loop.run(task.batches, 10, lambda x, dice: (x.sum() * torch.nan, {}), lambda state, shown: None)
+    assert not (tmp_path / "other" / CHECKPOINT).exists() and (tmp_path / CHECKPOINT).read_bytes() == before
 
 
 @pytest.mark.parametrize("wrong", [{"minutes": 0.0}, {"epochs": 0}, {"seed": -1}, {"rate": 1.5}])

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from toolkit.contracts import Json
 from toolkit.draft.tensors import shapes_in
-from toolkit.errors import UsageError
+from toolkit.errors import InputError, UsageError
 from toolkit.train.shards import read_about, read_shard, shard_paths
 
 LIKELIEST = 8  # K: of the tokens that a shard tells, those that a head is trained on
@@ -73,8 +73,32 @@ class Shard:
 
 
 def load(path: Path) -> Shard:
-    """A shard without the rows of inner layers."""
-    return Shard(list(read_about(path)["tasks"]), read_shard(path, _WANTED))
+    """A shard without the rows of inner layers. InputError where its tensors do not belong together."""
+    shard = Shard(list(read_about(path)["tasks"]), read_shard(path, _WANTED))
+    if not _fits(shard.tensors, len(shard.tasks)):
+        raise InputError(
+            f"{path} is a damaged shard: its tensors do not fit together", hint="make it again: toolkit train data"
+        )
+    return shard
+
+
+def _fits(held: dict[str, Tensor], count: int) -> bool:
+    """Whether sizes and places are those of `count` sequences."""
+    whole = [held[name] for name in ("tokens", "bounds", "reply", "last", "top_ids")]
+    shapes = [held[name].dim() for name in _WANTED]
+    if any(each.is_floating_point() or each.is_complex() for each in whole) or shapes != [1, 1, 1, 1, 2, 2, 2, 1]:
+        return False
+    bounds, reply, fed, rows = held["bounds"], held["reply"], len(held["tokens"]), len(held["lse"])
+    if not (len(bounds) - 1 == len(reply) == len(held["last"]) == count > 0 and len(held["hidden"]) == fed):
+        return False
+    lengths = bounds[1:] - bounds[:-1]
+    told = lengths - reply + 1
+    return (
+        int(bounds[0]) == 0 and int(bounds[-1]) == fed and bool((lengths > 0).all())
+        and bool(((reply > 0) & (told > 0)).all()) and int(told.sum()) == rows
+        and held["top_ids"].shape == held["top_logits"].shape and len(held["top_ids"]) == rows
+        and held["top_ids"].shape[1] >= LIKELIEST
+    )  # fmt: skip
 
 
 def training(folder: Path, seed: int, epoch: int, size: int) -> Iterator[Batch]:

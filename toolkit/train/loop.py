@@ -3,7 +3,7 @@
 In: weights, batches, a loss of a batch.   Out: trained weights, in place.
 Knows nothing about: what the weights are, what a batch holds.
 Invariants: the same seed and data give the same steps until time runs out; a run that was cut goes on where its last checkpoint
-stands; checkpoints appear whole or not at all. The schedule ends with the epochs or with the minutes, whichever comes first.
+stands, and what a step draws depends on seed and step alone (`dice`), so that it ends where an uncut one does; checkpoints appear whole or not at all. The schedule ends with the epochs or with the minutes, whichever comes first.
 Source: Muon (Jordan et al. 2024, steps sized as AdamW's: 2502.16982), which on this task learned from half the tokens that AdamW
 needed; AdamW 1711.05101.
 """
@@ -59,6 +59,17 @@ class State:
     seconds: float = 0.0
     finished: bool = False
 
+    @classmethod
+    def of(cls, told: Mapping[str, Json]) -> State:
+        """From a checkpoint. ValueError for what cannot be a state."""
+        state = cls(**told)
+        counts = (state.epoch, state.batch, state.step)
+        if any(type(each) is not int or not 0 <= each < 1 << 40 for each in counts) or type(state.finished) is not bool:
+            raise ValueError(f"its state {told} is none")
+        if not (isinstance(state.seconds, int | float) and 0 <= state.seconds < math.inf):
+            raise ValueError(f"it has trained for {state.seconds} seconds")
+        return state
+
 
 class Loop(Generic[B]):
     """`about` identifies what is trained on what: a checkpoint of something else in the folder is refused."""
@@ -80,10 +91,13 @@ class Loop(Generic[B]):
         self,
         batches: Callable[[int], Iterator[B]],
         count: int,
-        loss: Callable[[B], tuple[Tensor, Mapping[str, float]]],
+        loss: Callable[[B, torch.Generator], tuple[Tensor, Mapping[str, float]]],
         tell: Callable[[State, Mapping[str, float]], None],
     ) -> None:
-        """Train. batches(epoch) gives an epoch of about `count` batches; loss(batch) gives what to lower and what to print."""  # fmt: skip
+        """Train. batches(epoch) gives an epoch of about `count` batches; loss(batch, dice) gives what to lower and what to print.
+
+        InputError where a loss is no finite number: what was learnt before stands in the last checkpoint.
+        """  # fmt: skip
         state, plan = self.state, self.plan
         saved = began = time.monotonic()
         before = state.seconds
@@ -107,10 +121,17 @@ class Loop(Generic[B]):
         state.finished = True
         self._save()
 
-    def _step(self, batch: B, loss: Callable[[B], tuple[Tensor, Mapping[str, float]]], share: float) -> Mapping[str, float]:
+    def _step(
+        self, batch: B, loss: Callable[[B, torch.Generator], tuple[Tensor, Mapping[str, float]]], share: float
+    ) -> Mapping[str, float]:
         plan = self.plan
         rate = plan.rate * min(1.0, (self.state.step + 1) / plan.warmup) * (0.02 + 0.49 * (1 + math.cos(math.pi * share)))
-        total, shown = loss(batch)
+        total, shown = loss(batch, dice(plan.seed, self.state.step))
+        if not bool(torch.isfinite(total)):
+            raise InputError(
+                f"the loss of step {self.state.step + 1} is {float(total.detach())}: there is nothing to learn from it",
+                hint="check the data, or give a lower --rate and another --out folder",
+            )
         for optimiser in self._optimisers:
             optimiser.zero_grad()
             for group in optimiser.param_groups:
@@ -148,7 +169,7 @@ class Loop(Generic[B]):
                     raise UsageError(
                         f"{path} belongs to another training (base, data or options differ)", hint="give another --out folder"
                     )
-                self.state = State(**json.loads(told["state"]))
+                self.state = State.of(json.loads(told["state"]))
                 held = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
             with torch.no_grad():
                 for name, w in self.weights.items():
@@ -158,6 +179,11 @@ class Loop(Generic[B]):
                     optimiser.state[w] = {key: held[f"moment.{key}.{name}"] for key in keys}
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} is no checkpoint: {error}", hint="remove it to begin anew") from error
+
+
+def dice(seed: int, step: int) -> torch.Generator:
+    """Random numbers of one step, whenever it is taken."""
+    return torch.Generator().manual_seed((seed * 1_000_003 + step) % 2**63)
 
 
 def use_threads(count: int) -> None:

@@ -53,6 +53,8 @@ class MedusaPlan(Plan):
     def __post_init__(self) -> None:
         Plan.__post_init__(self)
         require(1 <= self.heads <= MOST_HEADS, "heads", self.heads, f"an integer from 1 to {MOST_HEADS}")
+        require(self.vocab >= 1, "vocab", self.vocab, "an integer >= 1")
+        require(0 <= self.sharp <= 1, "sharp", self.sharp, "a number from 0 to 1")
         require(1 <= self.blocks <= MOST_BLOCKS, "blocks", self.blocks, f"an integer from 1 to {MOST_BLOCKS}")
 
 
@@ -100,7 +102,6 @@ class _Task:
         self._weights, self._plan, self._ids = weights, plan, ids
         self._rows = output[ids].to(torch.bfloat16).contiguous()
         self._targets = Targets(ids, len(output), plan.sharp)
-        self._dice = torch.Generator().manual_seed(plan.seed)
 
     def head(self) -> MedusaHead:
         """The heads as they are now."""
@@ -113,11 +114,11 @@ class _Task:
         )
         return MedusaHead(weight, bias, self._ids)
 
-    def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, float]]:
+    def loss(self, batch: Batch, dice: torch.Generator) -> tuple[Tensor, Mapping[str, float]]:
         """The mean over heads, and each head's own."""
         steps = self._unroll(batch)
         asked = [self._targets(batch, i + 1, places) for i, (_, places) in enumerate(steps)]
-        pool = candidates(self._rows, torch.cat([ids[weights > 0] for ids, weights in asked]), OTHERS, self._dice)
+        pool = candidates(self._rows, torch.cat([ids[weights > 0] for ids, weights in asked]), OTHERS, dice)
         some = pool.place.argmax()  # stands where a target is not in the draft vocabulary; its weight is 0
         losses = [
             soft_loss(rows, pool, torch.where(weights > 0, ids, some), weights)

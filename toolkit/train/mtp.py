@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from toolkit.contracts import Json
+from toolkit.contracts import Json, require
 from toolkit.draft.card import Card
 from toolkit.draft.mtp_file import assemble, save_mtp, weights_of
 from toolkit.draft.mtp_head import MtpHead
@@ -34,6 +34,7 @@ from toolkit.train.start import draft_vocabulary, first_head, started_head
 from toolkit.train.targets import Targets
 from toolkit.train.unroll import unroll
 
+MOST_STEPS = 16
 DEPTHS = 5  # held-out acceptance is measured to here
 HELD_TOKENS = 40_000
 SHOWN = 50  # batches between two lines of the log
@@ -52,6 +53,13 @@ class MtpPlan(Plan):
     vocab: int = 16384
     sharp: float = 0.5
     noise: float = 0.1
+
+    def __post_init__(self) -> None:
+        Plan.__post_init__(self)
+        require(1 <= self.steps <= MOST_STEPS, "steps", self.steps, f"an integer from 1 to {MOST_STEPS}")
+        require(self.vocab >= 1, "vocab", self.vocab, "an integer >= 1")
+        require(0 <= self.sharp <= 1, "sharp", self.sharp, "a number from 0 to 1")
+        require(0 <= self.noise < 100, "noise", self.noise, "a number from 0 to 100")
 
 
 def train_mtp(base: str, data: Path, out: Path, plan: MtpPlan, tell: Tell, start: Path | None = None) -> Card:
@@ -105,15 +113,14 @@ class _Task:
         self._head, self._embedding, self._plan = head, embedding, plan
         self._rows = rows.to(torch.bfloat16).contiguous()
         self._targets = Targets(head.ids, len(embedding), plan.sharp)
-        self._dice = torch.Generator().manual_seed(plan.seed)
 
-    def loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, float]]:
+    def loss(self, batch: Batch, dice: torch.Generator) -> tuple[Tensor, Mapping[str, float]]:
         """The weighted sum over depths, and each depth's own."""
-        batch.hidden.add_(torch.randn(batch.hidden.shape, generator=self._dice), alpha=self._plan.noise)
+        batch.hidden.add_(torch.randn(batch.hidden.shape, generator=dice), alpha=self._plan.noise)
         with torch.autocast("cpu", torch.bfloat16):
             steps = unroll(self._head, self._embedding, batch, self._plan.steps)
         asked = [self._targets(batch, 1, step.places) for step in steps]
-        pool = candidates(self._rows, torch.cat([ids[weights > 0] for ids, weights in asked]), OTHERS, self._dice)
+        pool = candidates(self._rows, torch.cat([ids[weights > 0] for ids, weights in asked]), OTHERS, dice)
         some = pool.place.argmax()  # stands where a target is not in the draft vocabulary; its weight is 0
         losses = [
             soft_loss(step.rows, pool, torch.where(weights > 0, ids, some), weights)

@@ -85,6 +85,11 @@ def read_about(path: Path) -> dict[str, Json]:
         raise InputError(f"{path} is no shard of training data: {error}", hint="toolkit train data writes them") from error
     if not isinstance(about, dict) or not {"recipe", "tasks", "refused"} <= about.keys():
         raise InputError(f"{path} is no shard of training data: its metadata lacks fields")
+    numbers = [about["tasks"], about["refused"]]
+    if not all(isinstance(each, list) and all(type(task) is int for task in each) for each in numbers):
+        raise InputError(f"{path} is no shard of training data: its tasks are no numbers")
+    if not isinstance(about["recipe"], dict) or not {"base", "seed"} <= about["recipe"].keys():
+        raise InputError(f"{path} is no shard of training data: its recipe names no base and seed")
     return about
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from toolkit.draft.card import WEIGHTS, read_card
 from toolkit.draft.mtp_file import assemble, load_mtp, weights_of
 from toolkit.draft.mtp_head import MtpHead, head_config
-from toolkit.errors import UnsupportedError, UsageError
+from toolkit.errors import InputError, UnsupportedError, UsageError
 from toolkit.model.decoder import Block, Decoder, Linear
 from toolkit.train.batches import Batch
 
@@ -36,6 +36,9 @@ def draft_vocabulary(batches: Iterable[Batch], vocab_size: int, most: int) -> Te
     ids, which byte-pair merging made earlier: rare data of a small run would else decide about most of the vocabulary."""
     counts = torch.zeros(vocab_size, dtype=torch.int64)
     for batch in batches:
+        for ids in (batch.tokens, batch.top_ids):
+            if int(ids.min()) < 0 or int(ids.max()) >= vocab_size:
+                raise InputError(f"the data holds token {int(ids.max())}: the base's vocabulary ends at {vocab_size - 1}")
         counts += torch.bincount(batch.top_ids[..., 0][batch.active], minlength=vocab_size)
     rank = counts.double() - torch.arange(vocab_size, dtype=torch.float64) / vocab_size
     return rank.topk(min(most, vocab_size)).indices.sort().values
