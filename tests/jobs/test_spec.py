@@ -74,6 +74,8 @@ def test_toml_and_yaml_say_the_same(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(json.dumps(SCHEMA))
     toml, yaml = (read_spec(tmp_path / name) for name in ("j.toml", "j.yaml"))
     assert toml == yaml
+    (tmp_path / "marked.toml").write_text("\ufeff" + (tmp_path / "j.toml").read_text())
+    assert read_spec(tmp_path / "marked.toml") == toml
     assert toml["schema"] == str(tmp_path / "s.json")
     assert make_spec(toml).plain() == make_spec(yaml).plain()
 

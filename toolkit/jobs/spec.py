@@ -189,7 +189,7 @@ def read_spec(path: Path) -> dict[str, Json]:
     if path.stat().st_size > MAX_SPEC_BYTES:
         raise UsageError(f"job file {path} has {path.stat().st_size} bytes: at most {MAX_SPEC_BYTES} are read")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # with a byte order mark, as some editors save it, or without
         data = tomllib.loads(text) if path.suffix == ".toml" else yaml.load(text, _StrictLoader)
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"job file {path} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from None
