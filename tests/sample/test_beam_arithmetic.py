@@ -41,6 +41,41 @@ def test_the_mask_acts_before_top_k_and_does_not_renormalise() -> None:
     assert second[0] == 3 and math.isclose(second[1], 0.0 - norm, abs_tol=1e-5)
 
 
+def slow_best(row: torch.Tensor, allowed: torch.Tensor | None, count: int) -> list[tuple[int, float, float]]:
+    legal = row if allowed is None else row.masked_fill(~allowed, -torch.inf)
+    ids = legal.argsort(descending=True)[:count].tolist()
+    sums = [float(torch.logsumexp(each.double(), 0)) for each in (row, legal)]
+    return [(i, float(row[i]) - sums[0], float(row[i]) - sums[1]) for i in ids if legal[i] > -torch.inf]
+
+
+@pytest.mark.parametrize("size", [3, 64, 100, 261, 5000])
+@pytest.mark.parametrize("share", [None, 0.0, 0.002, 0.5])
+def test_the_likeliest_tokens_are_those_of_a_whole_sort_whatever_else_is_computed(size: int, share: float | None) -> None:
+    random = torch.Generator().manual_seed(size)
+    logits = torch.randn(5, size, generator=random) * 8
+    logits[0] = torch.arange(size) / 100.0  # all of the likeliest lie in one part
+    allowed = None if share is None else torch.rand(5, size, generator=random) < share
+    found = best(logits, allowed, 7)
+    for i in range(5):
+        mask = None if allowed is None else allowed[i]
+        expected = slow_best(logits[i], mask, 7)
+        assert [one[0] for one in found[i]] == [one[0] for one in expected]
+        assert [one[1:] for one in found[i]] == [pytest.approx(one[1:], abs=2e-5) for one in expected]
+        assert best(logits[i : i + 1], None if mask is None else mask[None], 7) == [found[i]]
+
+
+def test_a_row_has_the_same_log_probabilities_alone_and_with_any_number_of_threads() -> None:
+    logits = torch.randn(4, 49152, generator=torch.Generator().manual_seed(1)) * 5
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        together, alone = best(logits, None, 5), [best(row[None], None, 5)[0] for row in logits]
+        torch.set_num_threads(1)
+        assert together == alone == best(logits, None, 5)
+    finally:
+        torch.set_num_threads(threads)
+
+
 def candidate(key: float, parent: int, token: int, ends: bool = False) -> Candidate:
     return Candidate(key, parent, token, key, key, ends)
 

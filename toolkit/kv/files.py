@@ -91,10 +91,10 @@ class PrefixFiles:
             key = sha256(key + part.tobytes()).digest()
             yield key, part
 
-    def _payload(self, part: Ids, block: int) -> Iterator[bytes | memoryview]:
+    def _payload(self, part: Ids, block: int) -> Iterator[bytes]:
         yield part.tobytes()
         for tensor in self._store.slices(block):
-            yield memoryview(tensor.cpu().contiguous().view(torch.uint8).numpy()).cast("B")
+            yield tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes()
 
     def _fill(self, block: int, payload: memoryview) -> None:
         at = 0

@@ -20,6 +20,10 @@ from torch import Tensor
 
 from toolkit.contracts import BeamParams
 
+PART = 64  # logits: a row's maximum over them, and its sum, are taken in two steps
+_NEVER = 1e30  # nats: added instead of -inf, on which exp is slow
+_FAR = 40.0  # nats between the likeliest token and the likeliest allowed one
+
 
 class Candidate(NamedTuple):
     """One way to extend live hypothesis `parent` by `token`; `key` is what the choice goes by (sum less diversity cost)."""
@@ -49,23 +53,51 @@ def best(logits: Tensor, allowed: Tensor | None, count: int) -> list[list[tuple[
     """The `count` likeliest allowed tokens of every row: (token, log-probability, log-probability among the allowed).
 
     logits [R, V] float32; allowed [R, V] bool or None. Masks decide what is allowed, never what is likely: the mask acts
-    before top-k, and the first log-probability is not renormalised. Rows with fewer allowed tokens give shorter lists.
+    before top-k, and the first log-probability is not renormalised. Rows with fewer allowed tokens give shorter lists. A row's
+    numbers depend neither on the other rows nor on the number of threads.
     """
-    norm = torch.logsumexp(logits, dim=-1)
-    legal = norm
+    parts = _parts(logits, -_NEVER)
+    most = parts.amax((1, 2))
+    shares = (parts - most[:, None, None]).exp_()
+    norm = legal = most + _sums(shares).log_()
     if allowed is not None:
-        logits = logits.masked_fill(~allowed, -torch.inf)
-        legal = torch.logsumexp(logits, dim=-1)
-    values, ids = logits.topk(min(count, logits.shape[-1]), dim=-1)
+        may = _parts(allowed.to(logits.dtype), 0.0)
+        legal = most + _sums(shares.mul_(may)).log_()
+        parts = may.sub_(1.0).mul_(_NEVER).add_(parts)  # in place: fresh memory of this size costs more than the sums
+        first = parts.amax((1, 2))
+        far = most - first > _FAR  # there the shares of what is allowed lose their last bits, or vanish
+        if bool(far.any()):
+            legal = torch.where(far, first + _sums((parts - first[:, None, None]).exp_()).log_(), legal)
+    values, ids = _largest(parts, min(count, logits.shape[-1]))
     rows = zip(ids.tolist(), values.tolist(), norm.tolist(), legal.tolist(), strict=True)
     return [
         [
             (token, min(value - n, 0.0), min(value - m, 0.0))
             for token, value in zip(tokens, logit, strict=True)
-            if value > -torch.inf
+            if value > -_NEVER / 2
         ]
         for tokens, logit, n, m in rows
     ]
+
+
+def _parts(rows: Tensor, fill: float) -> Tensor:
+    """Rows [R, V] in parts [R, V / PART rounded up, PART]."""
+    missing = -rows.shape[-1] % PART
+    padded = torch.nn.functional.pad(rows, (0, missing), value=fill) if missing else rows
+    return padded.reshape(len(rows), -1, PART)
+
+
+def _sums(parts: Tensor) -> Tensor:
+    """[R], part by part: torch splits a single long row between threads, which changes its last bits."""
+    return parts.sum(-1).sum(-1)
+
+
+def _largest(parts: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Values and places [R, count] of the largest in every row: they are in the `count` parts with the largest maxima."""
+    likely = parts.amax(-1).topk(min(count, parts.shape[1]), dim=-1).indices.sort(-1).values  # [R, C]; ties go to lower ids
+    inside = parts.gather(1, likely[..., None].expand(-1, -1, PART)).flatten(1)
+    values, places = inside.topk(count, dim=-1)
+    return values, likely.gather(1, places // PART) * PART + places % PART
 
 
 def choose(candidates: Sequence[Candidate], width: int) -> tuple[list[Candidate], list[Candidate]]:
