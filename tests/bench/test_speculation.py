@@ -14,7 +14,7 @@ from rich.console import Console
 
 from toolkit.bench import promptsets, speculation, speculation_batches, speculation_report
 from toolkit.bench.llamacpp_peer import Run
-from toolkit.bench.speculation_rows import Sample, arms, complaints
+from toolkit.bench.speculation_rows import Sample, Waits, arms, complaints
 from toolkit.cli import main
 from toolkit.contracts import Completion, Delta, Done, Event, Request, Usage
 from toolkit.engine.embedded import EmbeddedEngine
@@ -86,15 +86,24 @@ def test_equal_tokens_open_the_figures_of_every_kind_and_arm(ngram: EmbeddedEngi
     assert work["speculative"]["weight_bytes"] < work["plain"]["weight_bytes"] and work["plain"]["target_flops"] > 0
     machine = found["ceiling"]["machine"]
     assert machine["plain_tok_s"] == pytest.approx(machine["read_bytes_s"] / machine["weight_bytes"])
+    assert machine["plain_reached"] == pytest.approx(found["arms"][0]["decode_tok_s"] / machine["plain_tok_s"])
     assert "<!-- bench-speculation-copying -->" in text and "speculative_vs_plain" in text
+    assert text.startswith("ceiling: ") and "lengths, times and work of a token" in text
+
+
+def test_every_arm_runs_once_before_anything_counts(ngram: EmbeddedEngine) -> None:
+    other = Other(ngram)
+    found, _ = measured(other)
+    spoken = [request for request in other.seen if request.speculate]
+    assert len(spoken) == 1 + 3 and found["arms"][1]["texts"] == 3 and spoken[0].prompt == spoken[1].prompt
 
 
 def test_another_token_holds_every_speed_back(ngram: EmbeddedEngine) -> None:
     found, text = measured(Other(ngram, token_ids=(1, 2, 3)), peer=StandIn())
     assert found["verdict"] == "HOLD" and found["ratios"] == {}
     assert "ngram differs from plain decoding on 3 of 3 texts, first of kind chat" in found["reasons"][0]
-    assert all("decode_tok_s" not in each and "vs_plain" not in each for each in found["arms"])
-    assert "withheld" in text
+    assert not any({"decode_tok_s", "ttft_s", "e2e_s", "wait_s", "vs_plain"} & each.keys() for each in found["arms"])
+    assert "withheld" in text and "plain_reached" not in (found["ceiling"]["machine"] or {})
 
 
 def test_a_float_engine_may_part_at_a_tie_only(ngram: EmbeddedEngine) -> None:
@@ -173,7 +182,19 @@ def test_batches_have_a_row_a_size_with_what_was_drafted() -> None:
     for row in found["batches"]:
         assert row["vs_plain"][0] <= row["vs_plain"][1] <= row["vs_plain"][2]
         assert row["at_least"] == (row["vs_plain"][1] >= 0.97) and row["tokens_per_pass"] >= 1.0
-    assert "bench-speculation-batches-0" in console.file.getvalue()  # type: ignore[attr-defined]
+        assert row["requested_tokens"] == row["output_tokens"] == 12 and row["input_tokens"] > 5
+        for name in ("plain", "speculative"):
+            assert 0 < row[name]["ttft_s"] <= row[name]["e2e_s"] and row[name]["wait_s"]["median"] <= row[name]["wait_s"]["p95"]
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    stops = found["stops_paying_at"]
+    assert "bench-speculation-batches-0" in text
+    assert (f"stops paying at a batch of {stops}" if stops else "pays at every batch") in text
+
+
+def test_speculation_stops_paying_at_the_first_batch_that_is_no_faster() -> None:
+    rows = [{"batch": size, "vs_plain": [0.9, ratio, 2.0]} for size, ratio in ((1, 1.8), (2, 1.001), (4, 1.0), (8, 1.1))]
+    assert speculation_batches._stops(rows) == 4 and speculation_batches._stops(rows[:2]) is None
+    assert speculation_batches._stops([{"batch": 1}]) is None
 
 
 def test_a_batch_that_gives_other_tokens_has_no_ratio(ngram: EmbeddedEngine) -> None:
@@ -181,7 +202,10 @@ def test_a_batch_that_gives_other_tokens_has_no_ratio(ngram: EmbeddedEngine) -> 
     found = speculation_batches.run(
         Other(ngram, token_ids=(1,)), PROMPTS["chat"], sizes=(2,), tokens=12, rounds=1, console=console
     )  # fmt: skip
-    assert found["verdict"] == "HOLD" and "vs_plain" not in found["batches"][0] and "2 texts differ" in found["reasons"][0]
+    assert found["verdict"] == "HOLD" and not set(speculation_batches.TIMED) & found["batches"][0].keys()
+    assert "2 texts differ" in found["reasons"][0] and found["stops_paying_at"] is None
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "withheld" in text and "paying" not in text
 
 
 def test_texts_that_are_too_short_to_run_together_are_refused() -> None:
@@ -208,9 +232,21 @@ def test_the_package_s_prompts_are_of_the_promised_kinds_and_all_different() -> 
     assert promptsets.load(kinds=("code",), limit=2) == {"code": found["code"][:2]}
 
 
-def test_the_prompts_are_those_that_figures_were_measured_on() -> None:
+def test_the_prompts_are_those_that_figures_were_measured_on_or_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert promptsets.digest() == promptsets.SHA256
+    with monkeypatch.context() as patch:
+        patch.setattr(promptsets, "SHA256", "0" * 64)
+        with pytest.raises(InputError, match="not the file that was frozen"):
+            promptsets.load()
+        assert "chat" in promptsets.load(promptsets.SPECULATION)  # named, it is a file like any other
     assert {"chat", "code", "extraction", "copying", "long"} <= set(promptsets.load())
+
+
+def test_waits_count_tokens_and_not_events() -> None:
+    waits = Waits()
+    for tokens, now in ((2, 10.0), (0, 10.5), (1, 11.0), (4, 13.0)):
+        waits.hear(tokens, now)
+    assert waits.seconds == [0.0, 1.0, 0.5, 0.5, 0.5, 0.5]
 
 
 def test_tokens_of_a_burst_share_the_time_that_it_was_waited_for() -> None:
@@ -300,6 +336,16 @@ def test_an_arm_without_a_pass_is_not_timed(capsys: pytest.CaptureFixture[str], 
     code, out, _ = run(capsys, "--arm", "model:tokens=2", "--json")
     found = json.loads(out.splitlines()[-1])
     assert code == 1 and found["arms"] == [] and found["ratios"] == {}
+
+
+def test_batches_that_give_other_tokens_are_a_verdict_of_the_whole(
+    capsys: pytest.CaptureFixture[str], gate: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = {"verdict": "HOLD", "reasons": ["2 texts differ"], "batches": []}
+    monkeypatch.setattr(speculation_batches, "run", lambda *given, temperature, **named: held if temperature == 0 else {**held, "reasons": []})  # fmt: skip
+    code, out, _ = run(capsys, "--arm", "ngram", "--batches", "--json")
+    found = json.loads(out.splitlines()[-1])
+    assert code == 1 and found["verdict"] == "HOLD" and found["reasons"] == ["ngram, temperature 0: 2 texts differ"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,15 @@ MOST_BYTES = 16 << 20
 
 
 def load(path: Path | None = None, *, kinds: Sequence[str] = (), limit: int | None = None) -> dict[str, list[str]]:
-    """Texts by kind: all kinds or those named, at most `limit` each. InputError names the line that is none of this form."""
+    """Texts by kind: all kinds or those named, at most `limit` each. InputError names the line that is none of this form.
+
+    Without a path the package's own, which must be the file that figures are told of: InputError where its SHA-256 is another.
+    """
+    if path is None and digest() != SHA256:
+        raise InputError(
+            f"{SPECULATION.name} is not the file that was frozen: its SHA-256 is another one",
+            hint="install again, or name a file",
+        )
     path = path or SPECULATION
     if path.stat().st_size > MOST_BYTES:
         raise InputError(f"{path} has more than {MOST_BYTES} bytes")

@@ -4,8 +4,9 @@ In: engines by arm, prompts by kind, where installed a llama.cpp peer.   Out: JS
 Knows nothing about: drafters.
 Invariants: no speed is given unless every arm gave, token for token, what plain decoding gave (float32: but for a near-tie,
 counted), and every book balances.
-Method: batch 1. Per prompt first plain decoding as the reference, untimed, which warms up; then plain, every arm and the peer
-once each, in an order that rotates. Texts end where the model ends them. Time is that after the first token, over tokens.
+Method: batch 1. The ceiling first: how fast this machine reads memory. Then every arm once over the first prompt, which warms up
+and is not counted. Per prompt plain decoding as the reference, untimed; then plain, every arm and the peer once each, in an order
+that rotates. Texts end where the model ends them. The rate is over the time after the first token, which it leaves out.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from typing import Any, NamedTuple, Protocol
 from rich.console import Console
 from rich.progress import track
 
-from toolkit.bench import speculation_report
+from toolkit.bench import speculation_report, speculation_tables
 from toolkit.bench.accounting import model_of
 from toolkit.bench.bandwidth import ceiling, read_bandwidth
 from toolkit.bench.llamacpp_peer import Run
 from toolkit.bench.peers import gap
-from toolkit.bench.speculation_rows import PEER, PLAIN, Row, Sample
+from toolkit.bench.speculation_rows import PEER, PLAIN, Row, Sample, Waits
 from toolkit.contracts import Completion, Delta, Done, Engine, Request, SamplingParams, Usage, require
 from toolkit.engine.admission import prompt_ids
 from toolkit.engine.card import card
@@ -56,20 +57,24 @@ def run(
     require(
         bool(engines) and PLAIN not in engines and PEER not in engines, "arms", list(engines), "one at least, none named so"
     )
+    require(any(prompts.values()), "prompts", dict(prompts), "one at least")
     console = console or Console(stderr=True)
     sampling = SamplingParams(max_tokens=tokens, temperature=temperature, seed=1 if temperature > 0 else None)
     work = [(kind, text) for _ in range(rounds) for kind, texts in prompts.items() for text in texts]
     rows: dict[str, list[Row]] = {kind: [] for kind in prompts}
+    first = next(iter(engines.values()))
+    models = {PLAIN: model_of(first), **{name: model_of(engine) for name, engine in engines.items()}}
+    machine = ceiling(models[PLAIN], read_bandwidth())
+    speculation_tables.show_ceiling(console, machine)
+    _row(engines, peer, work[0][1], sampling, 0)
     for index, (kind, text) in enumerate(track(work, "speculation", console=console, transient=True)):
         rows[kind].append(_row(engines, peer, text, sampling, index))
-    first = next(iter(engines.values()))
     tie = 0.0 if all(getattr(each, "format", "").startswith(("int8", "int4")) for each in engines.values()) else TIE
     result = speculation_report.summarise(
         rows, list(engines), tokens=tokens, temperature=temperature, rounds=rounds, tie_nats=tie,
-        models={name: model_of(engine) for name, engine in engines.items()},
+        models=models, machine=machine,
     ) | {"card": card(first)}  # fmt: skip
-    result["ceiling"]["machine"] = ceiling(model_of(first), read_bandwidth())
-    speculation_report.show(console, result)
+    speculation_tables.show(console, result)
     return result
 
 
@@ -90,19 +95,14 @@ def _row(engines: Mapping[str, Engine], peer: Peer | None, text: str, sampling: 
 
 def _decode(engine: Engine, ids: Sequence[int], sampling: SamplingParams, *, speculate: bool = True) -> Timed:
     request = Request(prompt=ids, sampling=sampling, speculate=speculate)
-    waits: list[float] = []
-    last, result = 0.0, None
+    waits, result = Waits(), None
     for event in answered(engine.generate([request])):
-        now = time.perf_counter()
         if isinstance(event, Done):
             result = event.result
-        elif isinstance(event, Delta) and event.token_ids:
-            waits += (
-                [(now - last) / len(event.token_ids)] * len(event.token_ids) if last else [0.0] * (len(event.token_ids) - 1)
-            )
-            last = now
+        elif isinstance(event, Delta):
+            waits.hear(len(event.token_ids), time.perf_counter())
     assert isinstance(result, Completion)
-    return Timed(result, tuple(waits))
+    return Timed(result, tuple(waits.seconds))
 
 
 def _arm(engine: Engine, ids: Sequence[int], reference: Completion, sampling: SamplingParams) -> Sample:

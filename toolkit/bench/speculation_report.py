@@ -1,7 +1,7 @@
-"""Speculation report: timed runs by kind and arm to a verdict, figures, ratios and tables.
+"""Speculation report: timed runs by kind and arm to a verdict, figures and ratios.
 
-In: rows of samples by kind.   Out: a JSON-ready dict; text on the console.
-Knows nothing about: engines.
+In: rows of samples by kind.   Out: a JSON-ready dict.
+Knows nothing about: engines, how it is shown (speculation_tables.py).
 Units: `vs_plain`, `vs_llamacpp` are tokens a second over the other's, on the same prompt in the same turn: more is faster; first
 quartile, median, third quartile over prompts. Their ceiling is `tokens_per_pass`: passes that cost no more with a draft.
 """
@@ -11,16 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-
-from toolkit.bench import accounting, tables
-from toolkit.bench.speculation_rows import PEER, PLAIN, Row, Sample, arms, complaints
+from toolkit.bench import accounting
+from toolkit.bench.speculation_rows import PEER, PLAIN, Row, Sample, arms, complaints, spread
 from toolkit.bench.stats import median, quantile
-from toolkit.engine.card import line
 
 LOOPING = 0.5  # share of a text that stood in it before
 CHAT, COPYING = "chat", "copying"  # kinds whose best arm is named in the ratios
-HEAD = ("arm", "tokens/pass", "expected", "accepted", "by position", "same ids", "tok/s", "x plain", "x llama.cpp", "drafting")
 
 
 def summarise(
@@ -32,8 +28,11 @@ def summarise(
     rounds: int,
     tie_nats: float,
     models: Mapping[str, accounting.Model | None] | None = None,
+    machine: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Verdict first; seconds and ratios only after a PASS. `models`: what runs in each arm, for the work of a token."""
+    """Verdict first; seconds and ratios only after a PASS. `models`: what runs in each arm, for the work of a token; `machine`: the
+    ceiling of plain decoding (bandwidth.py).
+    """
     models = models or {}
     reasons = complaints(rows, tie_nats)
     kinds = {
@@ -42,6 +41,7 @@ def summarise(
         if kept
     }
     every = [row for kept in rows.values() for row in kept]
+    found = [{"name": name, **figures(every, name, timed=not reasons, model=models.get(name))} for name in arms(every, names)]
     return {
         "bench": "speculation",
         "verdict": "HOLD" if reasons else "PASS",
@@ -49,15 +49,22 @@ def summarise(
         "settings": {"tokens": tokens, "temperature": temperature, "rounds": rounds, "tie_nats": tie_nats, "batch": 1},
         "prompts": {kind: len(kept) // rounds for kind, kept in rows.items()},
         "kinds": kinds,
-        "arms": [
-            {"name": name, **figures(every, name, timed=not reasons, model=models.get(name))} for name in arms(every, names)
-        ],
+        "arms": found,
         "ratios": {} if reasons else ratios(kinds, names),
-        "ceiling": {kind: {name: each[name]["tokens_per_pass"] for name in names} for kind, each in kinds.items()},
+        "ceiling": {kind: {name: each[name]["tokens_per_pass"] for name in names} for kind, each in kinds.items()}
+        | {"machine": reached(machine, found)},
         "notes": sorted({f"{name}: {note}" for row in every for name, each in row.items() for note in each.notes})
         + loops(rows),
         "definition": "x_vs_y: tokens a second of x over y's, per prompt, median over prompts; the time is that after the first token",
     }
+
+
+def reached(machine: Mapping[str, float] | None, found: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
+    """The machine's ceiling of plain decoding, and which share of it was reached where speed may be told."""
+    plain = next((each for each in found if each["name"] == PLAIN), {})
+    if machine is None or "decode_tok_s" not in plain:
+        return None if machine is None else dict(machine)
+    return {**machine, "plain_reached": plain["decode_tok_s"] / machine["plain_tok_s"]}
 
 
 def loops(rows: Mapping[str, Sequence[Row]]) -> list[str]:
@@ -95,7 +102,7 @@ def figures(rows: Sequence[Row], name: str, *, timed: bool, model: accounting.Mo
         "decode_tok_s": median([each.tok_s for each in samples]),
         "ttft_s": median([each.ttft_s for each in samples]),
         "e2e_s": median([each.e2e_s for each in samples]),
-        "wait_s": waits(samples),
+        "wait_s": spread([wait for each in samples for wait in each.waits]),
         "draft_share_of_time": usage.draft_s / max(1e-9, sum(each.decode_s for each in samples)),
     }
     for label, other in (("vs_plain", PLAIN), ("vs_llamacpp", PEER)):
@@ -103,12 +110,6 @@ def figures(rows: Sequence[Row], name: str, *, timed: bool, model: accounting.Mo
         if shares and name != other:
             found[label] = [quantile(shares, q) for q in (0.25, 0.5, 0.75)]
     return found
-
-
-def waits(samples: Sequence[Sample]) -> dict[str, float] | None:
-    """Seconds that a token after the first is waited for: half and 95 of 100 are not waited for longer. Counted in tokens, not in events."""
-    every = [wait for each in samples for wait in each.waits]
-    return {"median": median(every), "p95": quantile(every, 0.95)} if every else None
 
 
 def work(samples: Sequence[Sample], model: accounting.Model | None) -> dict[str, dict[str, float]] | None:
@@ -140,42 +141,5 @@ def ratios(kinds: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> dict
     return found
 
 
-def show(console: Console, result: dict[str, Any]) -> None:
-    tables.verdict(console, result)
-    for kind, row in result["kinds"].items():
-        body = [_cells(name, each) for name, each in row.items()]
-        title = f"{kind}: {result['prompts'][kind]} prompts, temperature {result['settings']['temperature']:g}"
-        tables.show(console, title, HEAD, body)
-    for note in result["notes"]:
-        console.print(f"note: {note}", markup=False)
-    for name, value in result["ratios"].items():
-        if isinstance(value, float):
-            low, high = result["ratios"][f"{name}_quartiles"]
-            console.print(f"{name}: {value:.2f} ({low:.2f} to {high:.2f})", highlight=False)
-    console.print(f"[dim]{line(result['card'])}[/]")
-    for kind, row in result["kinds"].items():
-        text = tables.markdown(f"bench-speculation-{kind}", HEAD, [_cells(name, each) for name, each in row.items()])
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 def _both(one: Sample, two: Sample) -> bool:
     return one.tok_s > 0 and two.tok_s > 0
-
-
-def _cells(name: str, each: Mapping[str, Any]) -> tuple[str, ...]:
-    def ratio(label: str) -> str:
-        return "{1:.2f} ({0:.2f}-{2:.2f})".format(*each[label]) if label in each else "-"
-
-    drafts = sum(each["proposed_by_position"]) > 0
-    return (
-        name,
-        f"{each['tokens_per_pass']:.2f}",
-        f"{each['expected_tokens_per_pass']:.2f}" if drafts else "-",
-        f"{100 * each['accepted_of_proposed']:.0f} %" if drafts else "-",
-        " ".join(f"{share:.2f}" for share in each["acceptance_by_position"][:8]) or "-",
-        f"{each['identical']}/{each['compared']}" if each["compared"] else "-",
-        f"{each['decode_tok_s']:.1f}" if "decode_tok_s" in each else "withheld",
-        ratio("vs_plain"),
-        ratio("vs_llamacpp"),
-        f"{100 * each['draft_share_of_time']:.1f} %" if "draft_share_of_time" in each and drafts else "-",
-    )

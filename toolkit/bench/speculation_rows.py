@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from toolkit.bench.accounting import imbalance
+from toolkit.bench.stats import median, quantile
 from toolkit.contracts import Usage
 
 PLAIN, PEER = "plain", "llamacpp"
@@ -38,6 +39,32 @@ class Sample:
 
 
 Row = dict[str, Sample]  # one prompt, by arm
+
+
+class Waits:
+    """Seconds that each token of a stream after its first was waited for: n tokens of one event share its time, and count n times.
+
+    Tokens that come together with the first were not waited for.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._last: float | None = None
+
+    def hear(self, tokens: int, now: float) -> None:
+        """An event of so many tokens came."""
+        if not tokens:
+            return
+        if self._last is None:
+            self.seconds += [0.0] * (tokens - 1)
+        else:
+            self.seconds += [(now - self._last) / tokens] * tokens
+        self._last = now
+
+
+def spread(seconds: Sequence[float]) -> dict[str, float] | None:
+    """Half, and 95 of 100, are not longer; None of nothing."""
+    return {"median": median(seconds), "p95": quantile(seconds, 0.95)} if seconds else None
 
 
 def arms(rows: Sequence[Row], names: Sequence[str]) -> list[str]:

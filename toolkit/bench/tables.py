@@ -77,6 +77,12 @@ def show(console: Console, title: str, head: Sequence[str], body: Sequence[Seque
     console.print(table)
 
 
+def for_pages(console: Console, name: str, head: Sequence[str], body: Sequence[Sequence[str]]) -> None:
+    """The table as Markdown, where nobody looks: into a file or a pipe."""
+    if not console.is_terminal:
+        console.print(markdown(name, head, body), markup=False, highlight=False, soft_wrap=True)
+
+
 def markdown(name: str, head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     """A Markdown table between `<!-- name -->` markers, to paste over the one in the README."""
     lines = [list(head), ["---", *["---:"] * (len(head) - 1)], *map(list, body)]

@@ -110,10 +110,13 @@ def speculation(
         free = next((name for name in engines if _is_free(name)), None)
         if batches and free is not None:
             every = [text for many in texts.values() for text in many]
-            result["batches"] = {
+            found = {
                 f"temperature {heat:g}": speculation_batches.run(engines[free], every, temperature=heat, console=out)
                 for heat in (0.0, 1.0)
-            } | {"arm": free}
+            }
+            result["batches"] = found | {"arm": free}
+            result["reasons"] += [f"{free}, {heat}: {why}" for heat, each in found.items() for why in each["reasons"]]
+            result["verdict"] = "HOLD" if result["reasons"] else "PASS"
     return verdict(result, as_json)
 
 
