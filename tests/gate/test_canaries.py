@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,15 +14,16 @@ import pytest
 from toolkit.contracts import Completion, Grammar, Request, SamplingParams, Usage
 from toolkit.errors import InputError
 from toolkit.gate.asking import is_certain, request_of
-from toolkit.gate.canaries import CORPUS, FOLDER, LOCK, digest, load
+from toolkit.gate.canaries import CORPUS, FOLDER, LOCK, Canary, digest, load
 from toolkit.gate.checks import ACROSS, CHECKS
 from toolkit.text.tokenizer import ByteTokenizer
 
 BYTES = ByteTokenizer()
+PAGE = Path(__file__).parents[2] / "docs" / "gate.md"
 WANTED = (
     "exact_output", "decimals", "json_flat", "json_nested", "json_arrays", "json_after_thinking", "tools_free", "tools_forced",
     "tools_parallel", "code", "recall", "long_prompt", "needle_8k", "hot_cache", "streaming", "stop_in_a_burst", "penalties",
-    "logit_bias", "filters_meet_greedy", "min_tokens", "max_tokens", "seeds", "unicode", "repetition",
+    "logit_bias", "filters_meet_greedy", "filters_in_order", "min_tokens", "max_tokens", "seeds", "unicode", "repetition",
 )  # fmt: skip
 
 
@@ -69,6 +72,33 @@ def test_a_canary_says_why_it_is_there_and_asks_what_can_be_asked(canary: Any) -
     assert canary.checks or all(is_certain(each.sampling) for each in requests)
     for check in canary.checks:
         assert check["kind"] in CHECKS or check["kind"] in ACROSS or check["kind"] == "streamed"
+
+
+def checked_by(canary: Canary) -> str:
+    """Its checks, and which of its answers must be the baseline's, token for token."""
+    requests = [request_of(ask, Named, ()) for ask in canary.asks]  # type: ignore[arg-type]
+    kinds = dict.fromkeys(str(check["kind"]).replace("_", " ") for check in canary.checks)
+    certain = all(is_certain(each.sampling) for each in requests)
+    same = "the baseline's tokens" if certain else "the baseline's tokens, of drafters that draw nothing"
+    return "; ".join([*kinds, same])
+
+
+def table() -> str:
+    rows = [
+        f"| {each.name.replace('_', ' ')}{'' if each.tier == 'quick' else ' (full tier)'} | {each.why.replace("<", "&lt;")} | {checked_by(each)} |"
+        for each in load("full")
+    ]
+    return "\n".join(["| canary | why it is there | checked by |", "|---|---|---|", *rows, ""])
+
+
+def test_the_table_of_canaries_in_the_page_is_that_of_their_files() -> None:
+    """UPDATE_README=1 with this test writes it."""
+    text = PAGE.read_text(encoding="utf-8")
+    fresh = re.sub(r"(<!-- generated: canaries -->\n).*?(<!-- end -->)", lambda m: m[1] + table() + m[2], text, flags=re.DOTALL)
+    if os.environ.get("UPDATE_README"):
+        PAGE.write_text(fresh, encoding="utf-8")
+    assert "<!-- generated: canaries -->" in text
+    assert PAGE.read_text(encoding="utf-8") == fresh, "run UPDATE_README=1 pytest tests/gate/test_canaries.py"
 
 
 def asked(grammar: Grammar | None = None, **sampling: Any) -> Request:
