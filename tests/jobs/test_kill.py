@@ -57,7 +57,7 @@ def content(folder: Path, out: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("records", "kills"), [(150, 6), pytest.param(2000, 50, marks=pytest.mark.slow)], ids=["a few", "fifty over two thousand"]
+    ("records", "kills"), [(80, 4), pytest.param(2000, 50, marks=pytest.mark.slow)], ids=["a few", "fifty over two thousand"]
 )
 def test_a_job_killed_at_random_moments_gives_what_an_uninterrupted_one_gives(tmp_path: Path, records: int, kills: int) -> None:
     command = [sys.executable, "-m", "tests.jobs.kill_harness", str(tmp_path), str(records), str(kills), "20261130"]

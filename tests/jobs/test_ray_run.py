@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import pickle
+import re
 import secrets
 import signal
 import socket
@@ -19,18 +20,29 @@ from typing import Any
 
 import pytest
 
+from tests.engine.remote.stub_server import Stub, listening
+from tests.text.test_tokenizer import tokenizer_json, write
+from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.errors import EngineError, MissingExtraError, ToolkitError, UnsupportedError, UsageError
 from toolkit.jobs import ray_run, run
 from toolkit.jobs.ray_run import RayPool
 from toolkit.jobs.spec import make_spec
+from toolkit.text.tokenizer import ByteTokenizer, byte_map, load_tokenizer
 
-RECORDS = 80
+ROOT = Path(__file__).parent.parent.parent
+RECORDS, FEW = 80, 24
 SCHEMA = {
     "type": "object",
     "properties": {"a": {"type": "boolean"}, "b": {"enum": ["x", "y", "z"]}},
     "required": ["a", "b"],
     "additionalProperties": False,
 }
+LONG = {
+    "type": "object",
+    "properties": {"a": {"type": "string", "pattern": "^[a-z]{12,16}$"}, "b": {"enum": ["x", "y", "z"]}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}  # what the tiny model needs some time for, so that a kill comes in mid-job
 VARIES = ("timing", "usage")  # what a record costs depends on whom it was decoded with
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install 'ray[data]'")
 
@@ -46,6 +58,11 @@ needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="
         ({"address": "head:99999"}, UsageError, "host:port"),
         ({"actors": 0}, UsageError, "from 1 to"),
         ({"actors": 10**6}, UsageError, "from 1 to"),
+        (
+            {"options": {"tokenizer": ByteTokenizer()}},
+            UnsupportedError,
+            "tokenizer is a ByteTokenizer.*a folder or a stored model",
+        ),
     ],
 )
 def test_what_a_pool_cannot_be_is_refused(options: dict[str, Any], kind: type[ToolkitError], said: str) -> None:
@@ -114,61 +131,47 @@ def test_what_was_done_before_an_engine_stopped_is_handed_on(tmp_path: Path, mon
 # --- on a cluster -----------------------------------------------------------------------------------------------------
 
 
-def prepare(folder: Path) -> None:
-    (folder / "s.json").write_text(json.dumps(SCHEMA))
-    rows = [json.dumps({"id": f"r{index}", "text": f"text number {index}"}) for index in range(RECORDS)]
+def prepare(folder: Path, schema: Any = SCHEMA, records: int = RECORDS) -> None:
+    (folder / "s.json").write_text(json.dumps(schema))
+    rows = [json.dumps({"id": f"r{index}", "text": f"text number {index}"}) for index in range(records)]
     rows[7] = "not json"
     rows[20] = json.dumps({"id": "long", "text": "x" * 20_000})  # longer than the tiny model's context
     (folder / "in.jsonl").write_text("\n".join(rows))
-
-
-def start(folder: Path, out: str, *more: str, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "toolkit", "extract", "in.jsonl", "--schema", "s.json", "--out", out, "--json"]
-    options = ["--model", "tiny", "--threads", "1", "--width", "2", "--in-flight", "2", *more]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*command, *options], cwd=folder, env=environment, **pipes)
-
-
-def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, err = process.communicate(timeout=150)
-    assert process.returncode == 1, err  # two records cannot be done
-    return dict(json.loads(out.splitlines()[-1]))
 
 
 def content(folder: Path, out: str) -> list[dict[str, Any]]:
     lines = [json.loads(line) for path in (out, f"{out}.errors.jsonl") for line in (folder / path).read_text().splitlines()]
     for line in lines:
         if "reason" in line:
-            line["reason"] = line["reason"].replace(f"{out}:", "OUT:")  # the request's name
+            line["reason"] = re.sub(r"\S*:", "OUT:", line["reason"], count=1)  # the request's name
     return [{name: value for name, value in line.items() if name not in VARIES} for line in lines]
 
 
-@pytest.fixture
-def private() -> Iterator[dict[str, str]]:
-    """The environment of Ray programs that share a token and a folder of their own."""
+@pytest.fixture(scope="module")
+def environment() -> Iterator[dict[str, str]]:
+    """The environment of Ray programs, and a cluster of two CPUs on this machine at RAY_ADDRESS: `ray start --head`, once for all."""
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:  # short: sockets lie in it
         token = Path(folder, "token")
         token.write_text(secrets.token_hex(32))
-        own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_TMPDIR": folder}
-        yield {**os.environ, **own, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
-
-
-@pytest.fixture
-def environment(private: dict[str, str]) -> Iterator[dict[str, str]]:
-    """The same, and a cluster of two CPUs on this machine at RAY_ADDRESS, `ray start --head`, stopped at the end."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    environment = {**private, "RAY_ADDRESS": f"127.0.0.1:{port}"}
-    command = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--port", port]
-    command += ["--num-cpus", "2", "--include-dashboard", "false"]
-    try:
-        started = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90)
-        assert started.returncode == 0, started.stderr
-        yield environment
-    finally:
-        for process in workers(environment["RAY_ADDRESS"], ""):
-            os.kill(process, signal.SIGKILL)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        own = {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "RAY_TMPDIR": folder,
+            "RAY_ADDRESS": f"127.0.0.1:{port}",
+        }
+        found = {**os.environ, **own, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        command = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--port", port]
+        command += ["--num-cpus", "2", "--include-dashboard", "false"]
+        try:
+            started = subprocess.run(command, env=found, capture_output=True, text=True, timeout=90)
+            assert started.returncode == 0, started.stderr
+            yield found
+        finally:
+            for process in workers(found["RAY_ADDRESS"], ""):
+                os.kill(process, signal.SIGKILL)
 
 
 def workers(address: str, name: str) -> list[int]:
@@ -186,22 +189,33 @@ def workers(address: str, name: str) -> list[int]:
 
 @needs_ray
 @pytest.mark.slow
-def test_a_cluster_gives_the_lines_of_the_local_run_and_a_killed_worker_loses_nothing(
+def test_a_cluster_gives_the_lines_of_the_local_run_and_a_worker_killed_in_mid_job_loses_nothing(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    prepare(tmp_path)
-    summary = ended(start(tmp_path, "here"))
-    assert (summary["valid"], summary["failures"]) == (RECORDS - 2, {"read": 1, "prompt": 1})
+    prepare(tmp_path, LONG)
+    with EmbeddedEngine(model="tiny", threads=1) as engine:
+        job = run.prepare(tmp_path / "in.jsonl", make_spec({"schema": LONG, "width": 4, "max_tokens": 80}))
+        summary = run.run_job(job, tmp_path / "here", engine, in_flight=2)
+    assert (summary.valid, summary.failures) == (RECORDS - 2, {"read": 1, "prompt": 1})
 
-    job = start(tmp_path, "there", "--ray", environment["RAY_ADDRESS"], "--ray-actors", "2", environment=environment)
-    seen: set[int] = set()
-    deadline = time.monotonic() + 100
-    while len(seen) < 2 or not written(tmp_path / "there"):
-        assert job.poll() is None and time.monotonic() < deadline, job.communicate()
-        seen |= set(workers(environment["RAY_ADDRESS"], "ray::MapWorker"))
-        time.sleep(0.02)
-    os.kill(min(seen), signal.SIGKILL)
-    assert ended(job)["valid"] == RECORDS - 2
+    command = [sys.executable, "-m", "toolkit", "extract", "in.jsonl", "--schema", "s.json", "--out", "there", "--json"]
+    command += ["--model", "tiny", "--threads", "1", "--width", "4", "--max-tokens", "80", "--in-flight", "2"]
+    command += ["--ray", environment["RAY_ADDRESS"], "--ray-actors", "2"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:
+        seen: set[int] = set()
+        deadline = time.monotonic() + 100
+        while not written(tmp_path / "there"):
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            if len(seen) < 2:
+                seen |= set(workers(environment["RAY_ADDRESS"], "ray::MapWorker"))
+            time.sleep(0.005)
+        os.kill(min(seen), signal.SIGKILL)
+        at = written(tmp_path / "there")
+        out, err = process.communicate(timeout=150)
+    assert len(seen) == 2 and 0 < at < RECORDS / 2, (seen, at)
+    assert process.returncode == 1, err  # two records cannot be done
+    assert json.loads(out.splitlines()[-1])["valid"] == RECORDS - 2
     assert content(tmp_path, "there") == content(tmp_path, "here")
     assert [line["index"] for line in content(tmp_path, "there")] == [
         *(index for index in range(RECORDS) if index not in (7, 20)), 7, 20,
@@ -212,29 +226,49 @@ def written(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@needs_ray
-@pytest.mark.slow
-def test_an_actor_that_cannot_start_ends_the_job_in_its_own_words_and_a_resume_without_ray_goes_on(
-    tmp_path: Path, private: dict[str, str]
-) -> None:
-    script = """
+def byte_tokenizer(folder: Path) -> Path:
+    """The tiny model's tokenizer as a folder that actors can read."""
+    folder.mkdir()
+    made, plain = tokenizer_json(vocab={char: i for i, char in enumerate(byte_map())}, merges=[]), ByteTokenizer.CONTROL
+    (one, *_) = made["added_tokens"]
+    made["added_tokens"] = [{**one, "id": 256 + i, "content": name} for i, name in enumerate(plain)]
+    settings = {"eos_token": plain[0], "chat_template": ByteTokenizer.TEMPLATE}
+    return write(folder, made, tokenizer_config=settings, config={"vocab_size": 261})
+
+
+SERVED = """
+import os, sys
 from pathlib import Path
+import ray
 from toolkit import UsageError, open_engine
 from toolkit.jobs.ray_run import RayPool
 from toolkit.jobs.run import prepare, run_job
 from toolkit.jobs.spec import make_spec
 
-job = prepare(Path("in.jsonl"), make_spec({"schema": "s.json", "width": 2}))
-engine = open_engine("embedded", model="tiny", threads=1)
+urls, options = sys.argv[1], {"tokenizer": sys.argv[2]}
+job = prepare(Path("in.jsonl"), make_spec({"schema": "s.json", "width": 2, "system": ""}))
+engine = open_engine(urls, **options)
+run_job(job, Path("here"), engine)
 try:
-    run_job(job, Path("out"), engine, outcomes=RayPool("local", "embedded", {"model": "no-such-model"}, 1))
+    run_job(job, Path("there"), engine, outcomes=RayPool("local", "embedded", {"model": "no-such-model"}, 1))
 except UsageError as error:
-    print(error)
-print(run_job(job, Path("out"), engine, resume=True).valid)
+    print(error, ray.is_initialized())
+run_job(job, Path("there"), engine, resume=True, outcomes=RayPool(os.environ["RAY_ADDRESS"], urls, options, 2))
 """
-    prepare(tmp_path)
-    ran = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=private, capture_output=True, text=True, timeout=120)
+
+
+@needs_ray
+@pytest.mark.slow
+def test_actors_drive_servers_and_one_that_cannot_start_ends_the_job_in_its_own_words_and_a_resume_goes_on(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    prepare(tmp_path, {"enum": ["yes", "no"]}, FEW)
+    folder = byte_tokenizer(tmp_path / "tokenizer")
+    left, right = (Stub(tokenizer=load_tokenizer(folder)) for _ in range(2))
+    with listening(left), listening(right):
+        command = [sys.executable, "-c", SERVED, f"{left.url},{right.url}", str(folder)]
+        ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150)
     assert ran.returncode == 0, ran.stderr
-    first, last = ran.stdout.splitlines()
-    assert "no-such-model" in first
-    assert int(last) == RECORDS - 2
+    assert "no-such-model" in ran.stdout and ran.stdout.endswith("False\n")  # its own cluster was there for that job only
+    assert content(tmp_path, "there") == content(tmp_path, "here")
+    assert written(tmp_path / "there") == FEW - 2 and left.bodies and right.bodies

@@ -27,6 +27,7 @@ from toolkit.errors import EngineError, MissingExtraError, ToolkitError, Unsuppo
 from toolkit.jobs.attempt import Outcome
 from toolkit.jobs.read import open_source
 from toolkit.jobs.run import WINDOW, Job, outcomes_of
+from toolkit.jobs.spec import PLAIN
 
 LOCAL = "local"
 MOST_ACTORS = 10_000
@@ -39,7 +40,7 @@ class RayPool:
 
     `address` is "local" (a cluster of this machine's, for the job's time), "auto" or "host:port"; `actors` None is one a node. An
     actor opens `engine` with `options` (a path in them must be there on every node) and decodes `in_flight` records together; an
-    embedded engine gets as many CPUs as `threads` says, 1 without. UnsupportedError for ray:// addresses.
+    embedded engine gets as many CPUs as `threads` says, 1 without. UnsupportedError for ray:// addresses and options that are objects.
     """
 
     address: str = LOCAL
@@ -58,6 +59,13 @@ class RayPool:
             raise UsageError(f"ray address {self.address!r} is not allowed: local, auto or host:port")
         if self.actors is not None and not 1 <= self.actors <= MOST_ACTORS:
             raise UsageError(f"ray actors = {self.actors!r} is not allowed: an integer from 1 to {MOST_ACTORS}")
+
+        for name, value in self.options.items():
+            if not isinstance(value, PLAIN):
+                raise UnsupportedError(
+                    f"engine option {name} is a {type(value).__name__}: an actor on another node gets text, numbers and truth values",
+                    hint="name a folder or a stored model" if name == "tokenizer" else "leave it out",
+                )
 
     def check(self, job: Job) -> None:
         """UnsupportedError for an input that is no file or folder: a stream is read once, and a batch may have to be read again."""
