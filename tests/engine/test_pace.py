@@ -105,9 +105,32 @@ def test_a_pass_costs_what_was_measured_and_a_straight_line_between() -> None:
 
 def test_passes_in_use_correct_the_cost_step_by_step() -> None:
     costs = costs_of({1: 10.0, 4: 20.0})
+    for _ in range(50):
+        costs.learn(4, 30.0)
+    assert costs(4) == pytest.approx(30.0, rel=1e-2) and costs(1) == 10.0
+    for _ in range(50):
+        costs.learn(4, 30.0)
+    assert costs(1) == pytest.approx(15.0, rel=1e-2)  # not measured for long: the whole machine seems to be slower
+
+
+def test_a_pass_that_was_held_up_does_not_end_speculation() -> None:
+    """A second in the only pass of that size: as it came, two rows would seem dear, would not be tried again and so stay dear."""
+    costs = costs_of(MEASURED)
+    costs.learn(2, 1000.0)
+    costs.learn(5, 1000.0)
+    assert costs(2) == pytest.approx(1.1 * MEASURED[2]) and costs(5) <= 1.1 * cost_by_interpolation(MEASURED, 5)
+
+
+def test_what_passes_cost_while_the_machine_was_busy_is_forgotten_once_it_is_not() -> None:
+    """All passes took four times as long; then those of one row, the only ones that there are, are seen to be fast again."""
+    costs = costs_of(MEASURED)
+    for _ in range(60):
+        for rows, seconds in MEASURED.items():
+            costs.learn(rows, 4 * seconds)
+    assert costs(5) == pytest.approx(4 * cost_by_interpolation(MEASURED, 5), rel=0.05)
     for _ in range(100):
-        costs.learn(4, 40.0)
-    assert costs(4) == pytest.approx(40.0, rel=1e-3) and costs(1) == 10.0
+        costs.learn(1, MEASURED[1])
+    assert costs(5) == pytest.approx(cost_by_interpolation(MEASURED, 5), rel=0.05)
 
 
 def test_acceptance_counts_the_tested_positions_only() -> None:

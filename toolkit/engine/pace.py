@@ -27,6 +27,8 @@ LONGEST = 8  # tokens that are looked ahead at most where the request leaves it 
 MARGIN = 1.05
 LOSS = 1.02
 _WEIGHT = 0.1  # of the newest measurement of a pass
+_MOST = 2.0  # times what is known of a pass that a measurement counts for at most
+_STALE = 64  # passes
 _MEMORY = 0.97  # what a request's counts keep from pass to pass
 _HOPE = 0.6
 _PRIOR = 3.0  # passes that hope counts for
@@ -37,18 +39,31 @@ _WIDE = 64  # rows of a pass in which reading a token is cheap
 
 
 class PassCosts:
-    """Seconds of a pass by its number of rows: measured at some sizes, straight lines between them."""
+    """Seconds of a pass by its number of rows: measured at some sizes, straight lines between them.
+
+    One pass that was held up counts for at most _MOST times what was known. A size that was not measured for _STALE passes costs
+    the least that it ever did, times what the sizes in use cost over their least: or else a busy hour would stay in it for ever.
+    """
 
     def __init__(self) -> None:
         self._seconds: dict[int, float] = {}
+        self._least: dict[int, float] = {}
+        self._seen: dict[int, int] = {}  # at which pass a size was last measured
         self._sizes: list[int] = []  # rising
+        self._passes = 0
+        self._load = 1.0  # seconds of what is measured now over the least of its size
 
     def learn(self, rows: int, seconds: float) -> None:
-        known = self._seconds.get(rows)
-        if known is None:
-            known = seconds
+        self._passes += 1
+        inside = bool(self._sizes) and self._sizes[0] <= rows <= self._sizes[-1]
+        known = self(rows) if inside else seconds
+        if rows not in self._seconds:
             insort(self._sizes, rows)
-        self._seconds[rows] = known + _WEIGHT * (seconds - known)
+        counted = min(seconds, _MOST * known)
+        found = known + _WEIGHT * (counted - known)
+        self._seconds[rows], self._seen[rows] = found, self._passes
+        self._least[rows] = min(found, self._least.get(rows, found))
+        self._load += _WEIGHT * (counted / self._least[rows] - self._load)
 
     def __call__(self, rows: int) -> float:
         """Rows beyond the largest measured size cost as its average row. 1 a row while nothing is known."""
@@ -57,12 +72,16 @@ class PassCosts:
             return float(rows)
         place = bisect_left(sizes, rows)
         if place == len(sizes):
-            return self._seconds[sizes[-1]] * rows / sizes[-1]
+            return self._of(sizes[-1]) * rows / sizes[-1]
         if place == 0 or sizes[place] == rows:
-            return self._seconds[sizes[place]]
+            return self._of(sizes[place])
         low, high = sizes[place - 1], sizes[place]
         share = (rows - low) / (high - low)
-        return self._seconds[low] * (1 - share) + self._seconds[high] * share
+        return self._of(low) * (1 - share) + self._of(high) * share
+
+    def _of(self, size: int) -> float:
+        is_fresh = self._passes - self._seen[size] < _STALE
+        return self._seconds[size] if is_fresh else self._least[size] * self._load
 
 
 @dataclass(slots=True)
@@ -181,6 +200,8 @@ class Stride:
 
         A token that it guessed can save a pass at most, and reading one may cost it what it costs the target.
         """
+        if self._busy <= PATIENCE:
+            return ""
         costs = self._pace.costs
         could_save = self._guessed * costs(1) + self._heard * costs(_WIDE) / _WIDE
         if self._busy <= could_save + PATIENCE:
