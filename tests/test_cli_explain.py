@@ -40,8 +40,24 @@ def test_a_certain_draft_and_one_that_always_pays_have_words_too(capsys: pytest.
     assert code == 0 and "gives 5." in out and "still pays at 65536" in out
 
 
+def test_a_drafter_that_computes_more_than_it_reads_is_charged_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "--tokens", "1", "--draft-params", "1e12")
+    assert "The drafter takes 9.569 ms" in out and "verifies 1 drafted token. " in out and "one further row is free" in out
+
+
 @pytest.mark.parametrize(
-    "arguments", [("--acceptance", "1.5"), ("--tokens", "0"), ("--bandwidth", "0"), ("--bytes", "nan"), ("--kv-bytes", "-1")]
+    "arguments",
+    [
+        ("--acceptance", "1.5"),
+        ("--tokens", "0"),
+        ("--bandwidth", "0"),
+        ("--bytes", "nan"),
+        ("--kv-bytes", "-1"),
+        ("--bandwidth", "1e-300"),
+        ("--params", "1e300"),
+        ("--bytes", "1e308"),
+        ("--draft-params", "inf"),
+    ],
 )
 def test_numbers_that_mean_nothing_are_a_wrong_call(capsys: pytest.CaptureFixture[str], arguments: tuple[str, str]) -> None:
     code, out, err = run(capsys, *arguments)

@@ -14,7 +14,6 @@ attention's arithmetic are left out, so figures are ceilings.
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +22,7 @@ from toolkit.contracts import require
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MOST_TOKENS = 64
 MOST_BATCH = 1 << 16
+MOST = 1e30  # of any number: what is divided by another stays finite
 FLOPS_OF_A_WEIGHT = 2  # one multiplication, one addition
 
 
@@ -155,14 +155,14 @@ def _memory(machine: Machine, target: Target, batch: int) -> float:
 
 
 def _real(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and value <= MOST  # which nan is not
 
 
 def _positive(**values: float) -> None:
     for name, value in values.items():
-        require(_real(value) and value > 0, name, value, "a number above 0")
+        require(_real(value) and value >= 1 / MOST, name, value, f"a number from {1 / MOST:g} to {MOST:g}")
 
 
 def _not_negative(**values: float) -> None:
     for name, value in values.items():
-        require(_real(value) and value >= 0, name, value, "a number from 0 up")
+        require(_real(value) and value >= 0, name, value, f"a number from 0 to {MOST:g}")

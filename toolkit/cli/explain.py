@@ -69,6 +69,9 @@ def speculation(
 def steps(found: dict[str, Json]) -> Iterator[str]:
     """The argument in words and numbers."""
     machine, target, draft = found["machine"], found["target"], found["draft"]
+    tokens, rows = ("1 drafted token", "one further row is") if draft["tokens"] == 1 else (
+        f"{draft['tokens']} drafted tokens", f"the {draft['tokens']} further rows are"
+    )  # fmt: skip
     a, k, expected = draft["acceptance"], draft["tokens"], found["expected_tokens_per_pass"]
     alone = found["batches"][0]
     read = target["weight_bytes"] + target["kv_bytes"]
@@ -78,21 +81,22 @@ def steps(found: dict[str, Json]) -> Iterator[str]:
         f"   at most {machine['bandwidth'] / read:.4g} tokens a second for one sequence, however fast the arithmetic is."
     )
     yield (
-        f"One pass verifies {k} drafted tokens. With acceptance {a:g} it gives (1 - {a:g}^{k + 1}) / (1 - {a:g}) = "
+        f"One pass verifies {tokens}. With acceptance {a:g} it gives (1 - {a:g}^{k + 1}) / (1 - {a:g}) = "
         f"{expected:.4g} tokens:\n   "
         + " + ".join(f"{a**i:.4g}" for i in range(k + 1))
         + " = its own token and what was right."
         if k and a < 1
-        else f"One pass verifies {k} drafted tokens and gives {expected:.4g}."
+        else f"One pass verifies {tokens} and gives {expected:.4g}."
     )
     yield (
-        f"While reading takes longer than arithmetic, the {k} further rows are free. {si(machine['arithmetic'])} operations a second do\n"
+        f"While reading takes longer than arithmetic, {rows} free. {si(machine['arithmetic'])} operations a second do\n"
         f"   {found['free_rows']:.4g} rows of 2 x {si(target['parameters'])} in the time of one reading."
     )
-    cost = k * draft["weight_bytes"] / machine["bandwidth"]
+    flops = roofline.FLOPS_OF_A_WEIGHT * draft["parameters"]
+    cost = k * max(draft["weight_bytes"] / machine["bandwidth"], flops / machine["arithmetic"])
     free = draft["weight_bytes"] == draft["parameters"] == 0
     yield (
-        ("The drafter is taken to be free" if free else f"The drafter's {k} passes take {1e3 * cost:.4g} ms or more")
+        ("The drafter is taken to be free" if free else f"The drafter takes {1e3 * cost:.4g} ms or more")
         + f": one sequence gets {alone['speculative_tok_s']:.4g} tokens a second instead of {alone['plain_tok_s']:.4g}, "
         f"{alone['speedup']:.3g} times as many."
     )
