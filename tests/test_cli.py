@@ -177,6 +177,7 @@ COMMANDS = {
     "calibrate": ("calibrate", "o", "--labels", "in.jsonl"),
     "start": ("bench", "start"),
     "prefix": ("bench", "prefix"),
+    "cost": ("bench", "cost"),
     "peers": ("bench", "peers"),
     "schemas": ("bench", "schemas"),
     "plain": ("bench", "plain"),

@@ -42,7 +42,7 @@ def bench() -> None:
     """Measurements. Seconds are withheld, and the exit code is 1, unless what was timed was right."""
 
 
-for _command in (speed.plain, speed.speculation, speed.peers, equality.equality, drill.drill, kv.kv, cost.prefix):
+for _command in (speed.plain, speed.speculation, speed.peers, equality.equality, drill.drill, kv.kv, cost.prefix, cost.cost):
     bench.add_command(_command)
 
 
