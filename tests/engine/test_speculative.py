@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engine.guessers import VOCABULARY, Scripted, knowing
+from tests.engine.guessers import VOCABULARY, Scripted, ScriptedDrafter, knowing
 from toolkit.contracts import BeamParams, BeamResult, Completion, Done, Failed, Grammar, Request, SamplingParams
-from toolkit.draft.contract import Budget
+from toolkit.draft.contract import Budget, Commit
 from toolkit.draft.tree import EMPTY, DraftTree, chain
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.engine.pace import Pace, PassCosts
@@ -168,6 +168,22 @@ def test_the_drafter_is_told_every_token_and_the_hidden_row_of_all_but_the_last(
     tolerance = 0.0 if engine.format.startswith("int8") else 1e-4
     assert shared > 10
     torch.testing.assert_close(rows[1.0][:shared], rows[0.2][:shared], rtol=0, atol=tolerance)
+
+
+def test_a_drafter_that_keeps_its_rows_keeps_none_of_other_requests(
+    engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row is a part of its pass, in which others have hundreds: those who rest for long would keep them all."""
+    kept: list[torch.Tensor] = []
+
+    def observe(self: ScriptedDrafter, commit: Commit) -> None:
+        self.text += commit.tokens
+        kept.append(commit.hidden)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ScriptedDrafter, "observe", observe)
+    requests = [Request(prompt="x" * 40 * (i + 1), sampling=PARAMS["greedy"]) for i in range(3)]
+    run(engine, Scripted(lambda text, budget, noise: EMPTY, needs_hidden=True), *requests)
+    assert len(kept) > 20 and all(each.untyped_storage().nbytes() == each.nbytes for each in kept)
 
 
 def _explode(text: list[int], budget: Budget, noise: random.Random) -> DraftTree:

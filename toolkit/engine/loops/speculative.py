@@ -190,7 +190,8 @@ class Line:
         if self.hidden is None:
             self._drafter.observe(Commit(tokens))
             return
-        hidden = torch.cat(self.hidden) if len(self.hidden) > 1 else self.hidden[0]
+        # a copy: a part of a pass keeps the rows of all others alive, and drafters may keep what they are told for long
+        hidden = torch.cat(self.hidden)
         trunk = len(hidden) - len(self._tree)
         if self._tree:
             hidden = hidden[[*range(trunk), *(trunk + node for node in walk.path)]]
