@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def checked_by(canary: Canary) -> str:
 
 def table() -> str:
     rows = [
-        f"| {each.name.replace('_', ' ')}{'' if each.tier == 'quick' else ' (full tier)'} | {each.why.replace("<", "&lt;")} | {checked_by(each)} |"
+        f"| {each.name.replace('_', ' ')}{'' if each.tier == 'quick' else ' (full tier)'} | {escape(each.why, quote=False)} | {checked_by(each)} |"
         for each in load("full")
     ]
     return "\n".join(["| canary | why it is there | checked by |", "|---|---|---|", *rows, ""])
