@@ -285,6 +285,19 @@ def test_bounds_that_were_given_are_kept_and_the_room_bounds_all() -> None:
     assert stride.budget(2).nodes == 2
 
 
+def test_rows_of_beams_and_plain_requests_in_the_same_passes_count() -> None:
+    """Alone four lines speculate; beside 28 rows of others no row is free, and all would wait for their drafts."""
+    for others, pays in ((0, True), (28, False)):
+        pace = Pace(costs_of({1: 8.0, 4: 9.0, 12: 10.0, 32: 64.0, 64: 150.0}))
+        strides = [pace.stride(PARAMS) for _ in range(4)]
+        given(strides[0], (0.6,))
+        pace.costs.learn(4 + others, pace.costs(4 + others), drafted=0)
+        rates = pace.rates([0.6, 0.6])
+        assert rates[2] == pytest.approx((others + 4 * (1 + 0.6 + 0.36)) / pace.costs(others + 4 * 3))
+        assert pace.others == others and (rates[1] > rates[0]) is pays
+        assert (strides[0].budget(ROOM).nodes > 0) is pays
+
+
 def test_lines_that_ended_are_not_counted_and_may_end_twice() -> None:
     pace = Pace(costs_of(MEASURED))
     one, two = pace.stride(PARAMS), pace.stride(PARAMS)

@@ -17,7 +17,7 @@ from tests.engine.test_speculative import same
 from toolkit.contracts import Completion, Done, Request, SamplingParams
 from toolkit.draft.tree import chain
 from toolkit.engine.embedded import EmbeddedEngine
-from toolkit.engine.pace import LONGEST, Pace
+from toolkit.engine.pace import LONGEST, Pace, PassCosts
 
 LENGTH = 60
 GREEDY = SamplingParams(max_tokens=LENGTH, ignore_eos=True)
@@ -115,6 +115,24 @@ def test_a_drafter_slower_than_the_passes_it_saves_is_left_alone(engine: Embedde
     assert pace.drafts.guess_s > 1e-4
     tried = [at for at, k in enumerate(lengths(found)) if k]
     assert tried and tried[0] <= 1 and not set(tried) & set(range(4, 15))
+
+
+def test_the_rows_of_others_are_counted_and_its_own_drafts_are_not(engine: EmbeddedEngine, line: list[int]) -> None:
+    pace = Pace(costs_of(FLAT))
+    seen: set[int] = set()
+
+    class Costs(PassCosts):
+        def learn(self, rows: int, seconds: float, *, drafted: int | None = None) -> None:
+            super().learn(rows, FLAT[1], drafted=drafted)
+            seen.add(self.undrafted)
+
+    pace.costs = engine._worker._scheduler._costs = Costs()
+    engine._source, engine._pace = right(line), pace  # type: ignore[assignment]
+    plain = replace(GREEDY, n=3)
+    requests = [Request(prompt="Tell me: ", sampling=GREEDY), Request(prompt="Tell me: ", sampling=plain, speculate=False)]
+    list(engine.generate(requests))
+    engine._worker._scheduler._costs = None
+    assert 4 in seen and max(seen) == 4
 
 
 def test_lines_that_have_ended_no_longer_count(engine: EmbeddedEngine, line: list[int]) -> None:

@@ -1,7 +1,7 @@
 """Pace: how far to look ahead, from measured acceptance and the measured cost of a pass with M rows.
 
-    tokens per second at k drafted tokens, L lines running
-        rate(k) = L * E(k) / (cost(L * (1 + k)) + L * k * d)        E(k) = 1 + a1 + a1 a2 + ... + a1 ... ak
+    tokens per second at k drafted tokens, L lines running, R rows of others in the same passes (beams, plain requests)
+        rate(k) = (R + L * E(k)) / (cost(R + L * (1 + k)) + L * k * d)        E(k) = 1 + a1 + a1 a2 + ... + a1 ... ak
 
 a_i is the share of drafts that were accepted at position i given that all before it were, over this request. While it has seen
 little, it hopes for _HOPE or for what the engine's other requests had, whichever is more: a text that copies is not to suffer from
@@ -52,8 +52,11 @@ class PassCosts:
         self._sizes: list[int] = []  # rising
         self._passes = 0
         self._load = 1.0  # seconds of what is measured now over the least of its size
+        self.undrafted = 0  # rows of the last pass that were no drafts
 
-    def learn(self, rows: int, seconds: float) -> None:
+    def learn(self, rows: int, seconds: float, *, drafted: int | None = None) -> None:
+        """A pass of so many rows took so long; `drafted` of them were nodes of trees, None = nobody has looked."""
+        self.undrafted = self.undrafted if drafted is None else rows - drafted
         self._passes += 1
         inside = bool(self._sizes) and self._sizes[0] <= rows <= self._sizes[-1]
         known = self(rows) if inside else seconds
@@ -123,6 +126,11 @@ class Pace:
         """Nodes of the largest tree it asks for."""
         return max(self._tokens or 0, self._nodes or 0) or LONGEST
 
+    @property
+    def others(self) -> int:
+        """Rows of the last pass that belong to no line with a drafter."""
+        return max(0, self.costs.undrafted - self.lines)
+
     def stride(self, sampling: SamplingParams) -> Stride:
         self.lines += 1
         return Stride(self, sampling)
@@ -135,13 +143,15 @@ class Pace:
         return (self._nodes or depth), depth
 
     def rates(self, accepted: Sequence[float]) -> list[float]:
-        """Tokens per second (of whatever unit costs have) of all lines, for k = 0, 1, ... drafted tokens each."""
+        """Tokens per second (of whatever unit costs have) of all that runs, for k = 0, 1, ... drafted tokens on each line."""
+        others, lines = self.others, self.lines
         expected = through = 1.0
-        found = [self.lines / self.costs(self.lines)]
+        found = [(others + lines) / self.costs(others + lines)]
         for k, each in enumerate(accepted, 1):
             through *= each
             expected += through
-            found.append(self.lines * expected / (self.costs(self.lines * (1 + k)) + self.lines * k * self.drafts.guess_s))
+            seconds = self.costs(others + lines * (1 + k)) + lines * k * self.drafts.guess_s
+            found.append((others + lines * expected) / seconds)
         return found
 
 
@@ -155,7 +165,7 @@ class Stride:
         self._k = 1
         self._plain = 0  # passes without a draft since the last one
         self._wait = _SOONEST
-        self._lines = 0  # that ran when it last chose
+        self._beside: tuple[int, int] | None = None  # what ran when it last chose
         self._news = True  # a draft was judged since
         self._spent = 0.0  # since a draft was last judged
         self._busy = 0.0  # in all
@@ -214,9 +224,10 @@ class Stride:
         self._open = False
 
     def _choose(self) -> int:
-        if not self._news and self._lines == self._pace.lines:  # passes are to cost what they cost without a drafter
+        beside = self._pace.lines, self._pace.others.bit_length()
+        if not self._news and self._beside == beside:  # passes are to cost what they cost without a drafter
             return self._k or self._trial()
-        self._news, self._lines = False, self._pace.lines
+        self._news, self._beside = False, beside
         rates = self._pace.rates(self._rates())
         best = max(range(LONGEST + 1), key=rates.__getitem__)
         now = rates[self._k]
@@ -237,10 +248,10 @@ class Stride:
         if self._plain < self._wait:
             return 0
         pace = self._pace
-        lines, drafts = pace.lines, pace.drafts
+        lines, rows, drafts = pace.lines, pace.lines + pace.others, pace.drafts
         price = lines * (drafts.guess_s + drafts.read_s * self._unread)
-        may = price <= EXPLORE * self._plain * pace.costs(lines)
-        return int(may and 2 * pace.costs(lines) > MARGIN * pace.costs(2 * lines))
+        may = price <= EXPLORE * self._plain * pace.costs(rows)
+        return int(may and (rows + lines) * pace.costs(rows) > MARGIN * rows * pace.costs(rows + lines))
 
     def _rates(self) -> list[float]:
         found, before = [], _HOPE

@@ -158,7 +158,10 @@ class Scheduler:
                 self._pass([piece for piece in pieces if piece.owner is owner])
             return
         if self._costs is not None and is_decode:
-            self._costs.learn(sum(piece.feed.size for piece in pieces), time.perf_counter() - began)
+            rows, drafted = (
+                sum(count) for count in zip(*((each.feed.size, len(each.feed.tree)) for each in pieces), strict=True)
+            )
+            self._costs.learn(rows, time.perf_counter() - began, drafted=drafted)
         for piece, logits in zip(pieces, results, strict=True):
             parts = piece.owner.answers[piece.place]
             parts.append(_scored(piece.owner.asks[piece.place], logits, sum(map(len, parts))))
