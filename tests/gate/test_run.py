@@ -17,6 +17,7 @@ import pytest
 from toolkit.contracts import Delta, Done, Event, PassTrace, Request, Timing, Usage
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.errors import EngineError, UnsupportedError, UsageError
+from toolkit.gate import identity as identities
 from toolkit.gate import run as running
 from toolkit.gate import sampled
 from toolkit.gate.arm import Arm, Memory, SilentError
@@ -275,6 +276,20 @@ def test_a_pass_is_of_the_code_that_it_was_given_to(tmp_path: Path, monkeypatch:
     before = key({}, {})
     monkeypatch.setattr("toolkit.gate.identity.sources", lambda: second)
     assert key({}, {}) != before
+
+
+def test_a_head_is_what_is_in_its_folder_and_not_where_that_lies(tmp_path: Path) -> None:
+    def told(where: Path) -> Any:
+        return identities._marked({"tokens": 4, "mtp": {"head": str(where), "draw": True}, "model": "smollm2"})
+
+    for name in ("one", "two"):
+        (tmp_path / name / "head").mkdir(parents=True)
+        (tmp_path / name / "head/head.safetensors").write_text("weights")
+    first, second = told(tmp_path / "one/head"), told(tmp_path / "two/head")
+    assert first == second and str(tmp_path) not in str(first)
+    assert first["tokens"] == 4 and first["model"] == "smollm2" and first["mtp"]["draw"] is True
+    (tmp_path / "one/head/head.safetensors").write_text("other weights")
+    assert told(tmp_path / "one/head") != second
 
 
 def test_a_pass_is_kept_for_its_pair_alone_and_a_damaged_one_is_none(

@@ -29,6 +29,7 @@ _SERVER = {
     "quantization": "quantization", "kv_cache_dtype": "kv_dtype", "attention_backend": "attention", "tp_size": "tensor_parallel",
     "sampling_backend": "sampling", "grammar_backend": "grammar", "enable_deterministic_inference": "deterministic",
 }  # fmt: skip
+_WEIGHTS = (".safetensors", ".gguf", ".json")
 _GRAPHS = ("disable_cuda_graph", "disable_piecewise_cuda_graph", "enable_torch_compile")
 
 
@@ -56,8 +57,27 @@ def _embedded(engine: Any) -> dict[str, Any]:
     return {
         "format": engine.format, "dtype": str(decoder.dtype).removeprefix("torch."),
         "kv_dtype": getattr(engine, "kv_dtype", ""), "drafter": name,
-        "speculation": {} if source is None else {"algorithm": name, **engine.draft},
+        "speculation": {} if source is None else {"algorithm": name, **_marked(engine.draft)},
     }  # fmt: skip
+
+
+def _marked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a draft; a folder of weights by its last name and what is in it, since another head may lie there tomorrow."""
+    return {
+        name: _marked(value) if isinstance(value, Mapping) else _weights(value) if isinstance(value, str) else value
+        for name, value in options.items()
+    }
+
+
+def _weights(told: str) -> str:
+    folder = Path(told)
+    files = (
+        sorted(each for each in folder.glob("*") if each.suffix in _WEIGHTS and each.is_file())
+        if told and folder.is_dir()
+        else []
+    )
+    marks = "".join(f"{each.name}\0{digest(each)}\n" for each in files)
+    return f"{folder.name} ({hashlib.sha256(marks.encode()).hexdigest()})" if files else told
 
 
 def _server(engine: Any) -> dict[str, Any]:
