@@ -13,7 +13,8 @@ from toolkit.bench.roofline import expected_tokens
 from toolkit.contracts import Completion, Done, Request, SamplingParams, Timing, Usage
 from toolkit.draft.contract import Cost
 from toolkit.engine.embedded import EmbeddedEngine
-from toolkit.engine.pace import Pace, PassCosts
+from toolkit.engine.pace import Pace
+from toolkit.engine.pass_costs import PassCosts
 from toolkit.model.config import ModelConfig
 
 CONFIG = ModelConfig(

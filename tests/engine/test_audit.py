@@ -19,7 +19,8 @@ from toolkit.engine.audit import ALARM, Evidence, chosen, read_logprobs, same_dr
 from toolkit.engine.breaker import Breaker
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.engine.listed import Listed, bound
-from toolkit.engine.pace import Pace, PassCosts
+from toolkit.engine.pace import Pace
+from toolkit.engine.pass_costs import PassCosts
 from toolkit.gate.faults.rewrite import rewriting
 from toolkit.sample.draw import draw, generator
 from toolkit.sample.filters import distribution

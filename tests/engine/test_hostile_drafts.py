@@ -20,7 +20,8 @@ from toolkit.draft.tree import DraftTree, chain
 from toolkit.engine import pace as pacing
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.engine.loops.speculative import MOST_SAID
-from toolkit.engine.pace import Pace, PassCosts
+from toolkit.engine.pace import Pace
+from toolkit.engine.pass_costs import PassCosts
 from toolkit.errors import UsageError
 from toolkit.grammar.llguidance_backend import LLMatcher
 

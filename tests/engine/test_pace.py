@@ -17,7 +17,8 @@ import pytest
 from toolkit.contracts import SamplingParams
 from toolkit.draft.tree import chain
 from toolkit.engine.draft_costs import DraftCosts
-from toolkit.engine.pace import LONGEST, LOSS, MARGIN, Acceptance, Pace, PassCosts, Stride
+from toolkit.engine.pace import LONGEST, LOSS, MARGIN, Acceptance, Pace, Stride
+from toolkit.engine.pass_costs import PassCosts
 
 PARAMS = SamplingParams()
 ROOM = 64

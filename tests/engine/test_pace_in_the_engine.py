@@ -17,7 +17,8 @@ from tests.engine.test_speculative import same
 from toolkit.contracts import Completion, Done, Request, SamplingParams
 from toolkit.draft.tree import chain
 from toolkit.engine.embedded import EmbeddedEngine
-from toolkit.engine.pace import LONGEST, Pace, PassCosts
+from toolkit.engine.pace import LONGEST, Pace
+from toolkit.engine.pass_costs import PassCosts
 
 LENGTH = 60
 GREEDY = SamplingParams(max_tokens=LENGTH, ignore_eos=True)

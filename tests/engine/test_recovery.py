@@ -16,7 +16,8 @@ from toolkit.draft.tree import DraftTree, chain
 from toolkit.engine.breaker import Breaker
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.engine.loops.speculative import Line
-from toolkit.engine.pace import Pace, PassCosts
+from toolkit.engine.pace import Pace
+from toolkit.engine.pass_costs import PassCosts
 from toolkit.errors import EngineError
 from toolkit.gate.drill import echo_engine
 from toolkit.gate.echo import prompt_of

@@ -15,7 +15,8 @@ from toolkit.contracts import BeamParams, BeamResult, Completion, Done, Failed, 
 from toolkit.draft.contract import Budget, Commit
 from toolkit.draft.tree import EMPTY, DraftTree, chain
 from toolkit.engine.embedded import EmbeddedEngine
-from toolkit.engine.pace import Pace, PassCosts
+from toolkit.engine.pace import Pace
+from toolkit.engine.pass_costs import PassCosts
 from toolkit.results import beam_result
 
 SCHEMA = Grammar(

@@ -24,7 +24,8 @@ from toolkit.draft.contract import DRAFTERS, Budget, Commit, Drafter, Source, Ta
 from toolkit.draft.tree import DraftTree
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.engine.load import load
-from toolkit.engine.pace import Pace, PassCosts
+from toolkit.engine.pace import Pace
+from toolkit.engine.pass_costs import PassCosts
 from toolkit.errors import EngineError
 from toolkit.kv.blocks import BlockPool
 from toolkit.validate.check import Validator

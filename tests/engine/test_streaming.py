@@ -14,7 +14,8 @@ from toolkit.contracts import Completion, Delta, Done, Event, Grammar, Request, 
 from toolkit.draft.contract import Budget
 from toolkit.draft.tree import EMPTY, DraftTree
 from toolkit.engine.embedded import EmbeddedEngine
-from toolkit.engine.pace import Pace, PassCosts
+from toolkit.engine.pace import Pace
+from toolkit.engine.pass_costs import PassCosts
 from toolkit.results import token_events
 from toolkit.text.stream import TextStream
 

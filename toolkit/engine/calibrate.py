@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from toolkit.engine.forward import Feed, Forward
-from toolkit.engine.pace import PassCosts
+from toolkit.engine.pass_costs import PassCosts
 from toolkit.engine.sequence import Sequence
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)

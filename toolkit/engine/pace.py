@@ -14,7 +14,6 @@ Source: expected tokens 2211.17192 section 3.1, with an acceptance for each posi
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -22,13 +21,11 @@ from toolkit.contracts import SamplingParams
 from toolkit.draft.contract import Budget
 from toolkit.draft.tree import DraftTree
 from toolkit.engine.draft_costs import DraftCosts
+from toolkit.engine.pass_costs import PassCosts
 
 LONGEST = 8  # tokens that are looked ahead at most where the request leaves it open
 MARGIN = 1.05
 LOSS = 1.02
-_WEIGHT = 0.1  # of the newest measurement of a pass
-_MOST = 2.0  # times what is known of a pass that a measurement counts for at most
-_STALE = 64  # passes
 _MEMORY = 0.97  # what a request's counts keep from pass to pass
 _HOPE = 0.6
 _PRIOR = 3.0  # passes that hope counts for
@@ -36,55 +33,6 @@ _SOONEST, _LATEST = 16, 256  # plain passes between two trials of a drafter that
 EXPLORE = 0.02  # of the time since the last trial: what a trial may take
 PATIENCE = 1.0  # seconds that a drafter may cost a request beyond what its guesses could save
 _WIDE = 64  # rows of a pass in which reading a token is cheap
-
-
-class PassCosts:
-    """Seconds of a pass by its number of rows: measured at some sizes, straight lines between them.
-
-    One pass that was held up counts for at most _MOST times what was known. A size that was not measured for _STALE passes costs
-    the least that it ever did, times what the sizes in use cost over their least: or else a busy hour would stay in it for ever.
-    """
-
-    def __init__(self) -> None:
-        self._seconds: dict[int, float] = {}
-        self._least: dict[int, float] = {}
-        self._seen: dict[int, int] = {}  # at which pass a size was last measured
-        self._sizes: list[int] = []  # rising
-        self._passes = 0
-        self._load = 1.0  # seconds of what is measured now over the least of its size
-        self.undrafted = 0  # rows of the last pass that were no drafts
-
-    def learn(self, rows: int, seconds: float, *, drafted: int | None = None) -> None:
-        """A pass of so many rows took so long; `drafted` of them were nodes of trees, None = nobody has looked."""
-        self.undrafted = self.undrafted if drafted is None else rows - drafted
-        self._passes += 1
-        inside = bool(self._sizes) and self._sizes[0] <= rows <= self._sizes[-1]
-        known = self(rows) if inside else seconds
-        if rows not in self._seconds:
-            insort(self._sizes, rows)
-        counted = min(seconds, _MOST * known)
-        found = known + _WEIGHT * (counted - known)
-        self._seconds[rows], self._seen[rows] = found, self._passes
-        self._least[rows] = min(found, self._least.get(rows, found))
-        self._load += _WEIGHT * (counted / self._least[rows] - self._load)
-
-    def __call__(self, rows: int) -> float:
-        """Rows beyond the largest measured size cost as its average row. 1 a row while nothing is known."""
-        sizes = self._sizes
-        if not sizes:
-            return float(rows)
-        place = bisect_left(sizes, rows)
-        if place == len(sizes):
-            return self._of(sizes[-1]) * rows / sizes[-1]
-        if place == 0 or sizes[place] == rows:
-            return self._of(sizes[place])
-        low, high = sizes[place - 1], sizes[place]
-        share = (rows - low) / (high - low)
-        return self._of(low) * (1 - share) + self._of(high) * share
-
-    def _of(self, size: int) -> float:
-        is_fresh = self._passes - self._seen[size] < _STALE
-        return self._seconds[size] if is_fresh else self._least[size] * self._load
 
 
 @dataclass(slots=True)

@@ -15,7 +15,8 @@ from toolkit.contracts import require
 from toolkit.draft.contract import DRAFTERS, Source, Target
 from toolkit.draft.tree import MOST_NODES
 from toolkit.engine.load import Loaded
-from toolkit.engine.pace import Pace, PassCosts
+from toolkit.engine.pace import Pace
+from toolkit.engine.pass_costs import PassCosts
 from toolkit.errors import InputError, UsageError
 
 MOST_TOKENS = 32  # on a path

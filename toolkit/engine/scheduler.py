@@ -22,7 +22,7 @@ from torch import Tensor
 from toolkit.draft.tree import EMPTY
 from toolkit.engine.forward import Feed, Forward
 from toolkit.engine.job import Ask, Job, Loop
-from toolkit.engine.pace import PassCosts
+from toolkit.engine.pass_costs import PassCosts
 from toolkit.errors import CancelledError, ToolkitError
 from toolkit.kv.view import WIDE
 

@@ -1,0 +1,62 @@
+"""PassCosts: what a pass with M rows costs here and now: measured when an engine opens (calibrate.py), corrected by the passes in use.
+
+In: rows and seconds, pass by pass.   Out: seconds for any number of rows.
+Knows nothing about: drafts, but how many of the last pass' rows were some.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+_WEIGHT = 0.1  # of the newest measurement
+_MOST = 2.0  # times what is known that a measurement counts for at most
+_STALE = 64  # passes
+
+
+class PassCosts:
+    """Seconds of a pass by its number of rows: measured at some sizes, straight lines between them.
+
+    One pass that was held up counts for at most _MOST times what was known. A size that was not measured for _STALE passes costs
+    the least that it ever did, times what the sizes in use cost over their least: or else a busy hour would stay in it for ever.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, float] = {}
+        self._least: dict[int, float] = {}
+        self._seen: dict[int, int] = {}  # at which pass a size was last measured
+        self._sizes: list[int] = []  # rising
+        self._passes = 0
+        self._load = 1.0  # seconds of what is measured now over the least of its size
+        self.undrafted = 0  # rows of the last pass that were no drafts
+
+    def learn(self, rows: int, seconds: float, *, drafted: int | None = None) -> None:
+        """A pass of so many rows took so long; `drafted` of them were nodes of trees, None = nobody has looked."""
+        self.undrafted = self.undrafted if drafted is None else rows - drafted
+        self._passes += 1
+        inside = bool(self._sizes) and self._sizes[0] <= rows <= self._sizes[-1]
+        known = self(rows) if inside else seconds
+        if rows not in self._seconds:
+            insort(self._sizes, rows)
+        counted = min(seconds, _MOST * known)
+        found = known + _WEIGHT * (counted - known)
+        self._seconds[rows], self._seen[rows] = found, self._passes
+        self._least[rows] = min(found, self._least.get(rows, found))
+        self._load += _WEIGHT * (counted / self._least[rows] - self._load)
+
+    def __call__(self, rows: int) -> float:
+        """Rows beyond the largest measured size cost as its average row. 1 a row while nothing is known."""
+        sizes = self._sizes
+        if not sizes:
+            return float(rows)
+        place = bisect_left(sizes, rows)
+        if place == len(sizes):
+            return self._of(sizes[-1]) * rows / sizes[-1]
+        if place == 0 or sizes[place] == rows:
+            return self._of(sizes[place])
+        low, high = sizes[place - 1], sizes[place]
+        share = (rows - low) / (high - low)
+        return self._of(low) * (1 - share) + self._of(high) * share
+
+    def _of(self, size: int) -> float:
+        is_fresh = self._passes - self._seen[size] < _STALE
+        return self._seconds[size] if is_fresh else self._least[size] * self._load
