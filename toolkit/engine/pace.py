@@ -198,8 +198,11 @@ class Stride:
         pace = self._pace
         lines, rows, drafts = pace.lines, pace.lines + pace.others, pace.drafts
         price = lines * (drafts.guess_s + drafts.read_s * self._unread)
-        may = price <= EXPLORE * self._plain * pace.costs(rows)
-        return int(may and (rows + lines) * pace.costs(rows) > MARGIN * rows * pace.costs(rows + lines))
+        now = pace.costs(rows)
+        if price <= EXPLORE * self._plain * now and (rows + lines) * now > MARGIN * rows * pace.costs(rows + lines):
+            return 1
+        self._wait += _SOONEST  # to look again in every pass would itself cost
+        return 0
 
     def _rates(self) -> list[float]:
         found, before = [], _HOPE
