@@ -129,11 +129,39 @@ static int check(int64_t hidden, int64_t heads, int64_t kv_heads, int64_t head_d
     return wrong;
 }
 
+/* Rows of `n` logits that end where their memory does, masks of every density. */
+static int check_best(int64_t n) {
+    enum { MANY = 5, COUNT = 3 };
+    int64_t words = (n + 31) / 32, found[2][MANY];
+    const float *rows[MANY];
+    uint32_t *mask = malloc((size_t)(MANY * words) * sizeof *mask);
+    float norms[2][MANY * 2], values[2][MANY * COUNT];
+    int32_t ids[2][MANY * COUNT];
+    for (int r = 0; r < MANY; r++) {
+        rows[r] = floats(n);
+        for (int64_t w = 0; w < words; w++) mask[r * words + w] = random_float() * 4 < r - 2 ? (uint32_t)(random_float() * 1e9f) : 0;
+    }
+    int wrong = 0;
+    for (int masked = 0; masked < 2; masked++)
+        for (int kernel_set = native_kernels() - 1; kernel_set >= 0; kernel_set--)
+            for (int64_t threads = 1; native_kernel_usable(kernel_set) && threads <= 3; threads++) {
+                int at = kernel_set != native_kernels() - 1 || threads > 1; /* 0: what the others are compared with */
+                memset(ids[at], 0, sizeof *ids);
+                native_best(kernel_set, rows, MANY, n, masked ? mask : NULL, COUNT, threads, norms[at], found[at], ids[at], values[at]);
+                if (at) wrong |= memcmp(norms[0], norms[1], sizeof *norms) || memcmp(ids[0], ids[1], sizeof *ids);
+            }
+    for (int r = 0; r < MANY; r++) free((void *)rows[r]);
+    free(mask);
+    printf("best of %d: %s\n", (int)n, wrong ? "WRONG" : "equal");
+    return wrong;
+}
+
 int main(void) {
     int wrong = check(32, 4, 2, 8, 64, 261, 0, 0, 8);
     wrong |= check(48, 6, 2, 24, 80, 97, 1, 0, 8);
     wrong |= check(8, 1, 1, 72, 2 * STRETCH + 16, 33, 0, 0, 8);
     wrong |= check(32, 4, 2, 8, 64, 97, 0, 1, 8);
     wrong |= check(64, 8, 2, 24, 96, 97, 1, 0, 4);
+    wrong |= check_best(1) | check_best(37) | check_best(1031);
     return wrong;
 }

@@ -11,6 +11,7 @@ import itertools
 import queue
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,7 +30,7 @@ from toolkit.engine.harvest import Harvest
 from toolkit.engine.intake import Intake, Sink
 from toolkit.engine.job import Job, Loop
 from toolkit.engine.load import load
-from toolkit.engine.loops.beam import beam
+from toolkit.engine.loops.beam import Best, beam, in_torch
 from toolkit.engine.loops.plain import plain
 from toolkit.engine.loops.score import Scores, score
 from toolkit.engine.loops.speculative import Line as Speculated
@@ -47,6 +48,7 @@ from toolkit.errors import ContextError, ToolkitError, UnsupportedError
 from toolkit.kv.quantised import QuantisedStore
 from toolkit.kv.view import WIDE
 from toolkit.model.decoder import Decoder
+from toolkit.model.native.best import best
 from toolkit.model.native.decoder import NativeDecoder
 from toolkit.model.weights import DTYPES
 
@@ -131,6 +133,7 @@ class EmbeddedEngine(Front):
         self._oversight = Oversight(share=float(audit), ties=ties, breaker=breaker or Breaker())
         self.metrics = Metrics(self._oversight.breaker, self._forward.files.counts if self._forward.files is not None else {})
         self._line = Speculated  # what one sample's speculation is
+        self._likeliest = _likeliest(decoder)
         self._limits = Limits(decoder.config.context, kv_blocks, block_size)
         self._capabilities = Capabilities(
             engine="embedded",
@@ -290,7 +293,7 @@ class EmbeddedEngine(Front):
     def _loop(self, request: Request) -> tuple[Callable[[Job, Line], Loop], int, tuple[str, ...]]:
         """The loop that decodes a request, the cache slots that its drafts may take beside its text, what to tell the caller."""
         if request.beam is not None:
-            return _beam, 0, ()
+            return partial(_beam, self._likeliest), 0, ()
         source, pace, oversight, line = self._source, self._pace, self._oversight, self._line
         if source is None or pace is None or not request.speculate:
             return plain, 0, ()
@@ -299,12 +302,19 @@ class EmbeddedEngine(Front):
         return lambda job, root: speculative(job, root, source, pace, oversight, line), pace.widest, ()
 
 
-def _beam(job: Job, root: Line) -> Loop:
+def _likeliest(decoder: Decoder | NativeDecoder) -> Best:
+    """What finds the likeliest tokens of a beam."""
+    if isinstance(decoder, NativeDecoder):
+        return partial(best, kernels=decoder.kernel_set, threads=decoder.threads)
+    return in_torch
+
+
+def _beam(likeliest: Best, job: Job, root: Line) -> Loop:
     """The beam loop with a harvest of its own, its result told when the search ends."""
     params = job.request.beam
     assert params is not None
     partial = job.grammar.partial if job.grammar else ()
     harvest = Harvest(params, job.tokenizer, job.request.grammar, room=job.max_tokens, partial=partial)
-    yield from beam(job, root, harvest)
+    yield from beam(job, root, harvest, likeliest=likeliest)
     tokens = harvest.answer_tokens
     job.tell(Done(job.id, 0, harvest.result(job.usage(tokens), job.timing(tokens))))

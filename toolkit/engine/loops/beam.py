@@ -14,20 +14,33 @@ Knows nothing about: other requests, block tables. Source: see toolkit/sample/be
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from toolkit.contracts import BeamParams
+from toolkit.contracts import BeamParams, Mask
 from toolkit.engine.harvest import Harvest
 from toolkit.engine.job import Ask, Job, Loop
 from toolkit.engine.sequence import Sequence
 from toolkit.errors import EngineError, SchemaError
 from toolkit.grammar.mask import allocate, unpack
 from toolkit.sample.beam import Candidate, best, bound, choose
+
+Best = Callable[[list[Tensor], "Mask | None", int], list[list[tuple[int, float, float]]]]
+
+
+def in_torch(rows: list[Tensor], mask: Mask | None, count: int) -> list[list[tuple[int, float, float]]]:
+    """The `count` likeliest tokens of rows [V] that the mask allows, with both log-probabilities. EngineError for rows that are not finite."""
+    logits = torch.stack(rows)
+    if not bool(torch.isfinite(logits.sum())):
+        raise EngineError("the model's logits are not finite", hint="check its weights and dtype")
+    if mask is None:
+        return best(logits, None, count)
+    allowed = torch.from_numpy(np.ascontiguousarray(unpack(mask, logits.shape[-1])))
+    return best(logits, allowed.to(logits.device), count)
 
 
 @dataclass(slots=True)
@@ -61,11 +74,11 @@ class Beam:
         )
 
 
-def beam(job: Job, root: Sequence, harvest: Harvest, *, lookahead: bool = True) -> Loop:
-    """Search; `harvest` collects what ends and decides when enough is known."""
+def beam(job: Job, root: Sequence, harvest: Harvest, *, lookahead: bool = True, likeliest: Best = in_torch) -> Loop:
+    """Search; `harvest` collects what ends and decides when enough is known. `likeliest` does what `in_torch` does."""
     params = job.request.beam
     assert params is not None
-    search = Search(job, params, harvest, lookahead)
+    search = Search(job, params, harvest, lookahead, likeliest)
     trunk = Beam(root)
     search.look([trunk], (yield [Ask(root)]))
     groups = [[trunk]] + [[Beam(job.fork(root), next=trunk.next, seen=True)] for _ in range(params.groups - 1)]
@@ -85,20 +98,19 @@ def beam(job: Job, root: Sequence, harvest: Harvest, *, lookahead: bool = True) 
 class Search:
     """What the beam loop does between passes."""
 
-    def __init__(self, job: Job, params: BeamParams, harvest: Harvest, lookahead: bool) -> None:
+    def __init__(self, job: Job, params: BeamParams, harvest: Harvest, lookahead: bool, likeliest: Best) -> None:
         self.job = job
         self.params = params
         self.harvest = harvest
         self.lookahead = lookahead
+        self.likeliest = likeliest
         self.width = params.width // params.groups
         self.ends = frozenset(job.tokenizer.eos_ids)
 
     def look(self, beams: list[Beam], rows: list[Tensor]) -> None:
         """Score each beam's forced tokens and find the likeliest tokens after them; rows[i] is [1 + forced, V]."""
-        logits = torch.stack([each[-1] for each in rows])
-        if not bool(torch.isfinite(logits.sum())):
-            raise EngineError("the model's logits are not finite", hint="check its weights and dtype")
-        found = best(logits, self._allowed(beams, logits), self.params.width + len(self.ends))
+        last = [each[-1] for each in rows]
+        found = self.likeliest(last, self._mask(beams, len(last[0])), self.params.width + len(self.ends))
         for one, likeliest, each in zip(beams, found, rows, strict=True):
             one.seen = True
             if one.forced:
@@ -193,10 +205,10 @@ class Search:
                 self.job.drop(one.sequence)
         return alive
 
-    def _allowed(self, beams: list[Beam], logits: Tensor) -> Tensor | None:
+    def _mask(self, beams: list[Beam], vocab_size: int) -> Mask | None:
         if beams[0].sequence.matcher is None:
             return None
-        mask = allocate(len(beams), logits.shape[-1])
+        mask = allocate(len(beams), vocab_size)
         for row, one in enumerate(beams):
             assert one.sequence.matcher is not None
             try:
@@ -204,4 +216,4 @@ class Search:
             except SchemaError as error:  # this hypothesis ends here, the others go on
                 mask[row] = 0
                 self.harvest.dead(error)
-        return torch.from_numpy(np.ascontiguousarray(unpack(mask, logits.shape[-1]))).to(logits.device)
+        return mask

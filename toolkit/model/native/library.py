@@ -17,7 +17,7 @@ import torch  # noqa: F401 - its libgomp must be the first and only one
 
 from toolkit.errors import UnsupportedError, UsageError
 
-VERSION = 3
+VERSION = 4
 TILE, LANES, LIMIT, STRETCH, SPAN = 32, 8, 8191, 2048, 32  # as in native.h
 SPAN_BYTES = 4 * TILE + TILE * SPAN // 2
 
@@ -79,6 +79,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "native_linear_space": (c_int64, (POINTER(CLinear), c_int64)),
     "native_linear": (None, (POINTER(CLinear), c_int, c_void_p, c_int64, c_int64, c_void_p, c_void_p)),
     "native_pack": (None, (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p)),
+    "native_best": (None, (c_int, *(c_void_p, c_int64, c_int64) * 2, *(c_void_p,) * 4)),
     "native_trim": (None, ()),
     "native_norm": (None, (c_int, c_void_p, c_void_p, c_int64, c_float, c_void_p)),
     "native_quantise": (c_float, (c_int, c_void_p, c_int64, c_void_p)),

@@ -96,6 +96,15 @@ typedef struct {
     float *residuals; /* out: [depths_all][rows][hidden] */
 } pass;
 
+/* What is read of one row of logits: log-sums over all tokens (NaN where one is not finite) and over the allowed ones, and the
+ * likeliest of these. */
+typedef struct {
+    float norm, legal;
+    int64_t found;
+    int32_t *ids;  /* [count] */
+    float *values; /* [count] */
+} choice;
+
 /* One instruction set's versions of everything that takes time. All sets give the same bits. */
 typedef struct {
     const char *name;
@@ -119,6 +128,8 @@ typedef struct {
     /* `group` query heads q [group][width] that share the keys and values at `slots` -> out [group][width] */
     void (*attend)(const float *q, int64_t group, int64_t width, const float *keys, const float *values, const int32_t *slots,
                    int64_t seen, float *scores, float *out);
+    /* one row of logits x [n]; mask: bit i % 32 of word i / 32, or NULL: every token is allowed */
+    void (*best)(const float *x, int64_t n, const uint32_t *mask, int64_t count, choice *to);
 } kernels;
 
 extern const kernels kernels_portable;
@@ -142,6 +153,10 @@ int64_t native_linear_space(const linear *w, int64_t rows);
 void native_linear(const linear *w, int index, const float *x, int64_t rows, int64_t threads, float *out, void *space);
 /* 8-bit tiles and scale (both zero before, outputs padded) of a finite weight [outputs][inputs] */
 void native_pack(const float *weight, int64_t outputs, int64_t inputs, int64_t threads, int8_t *tiles, float *scale);
+/* norms [rows][2] (over all, over the allowed), found [rows], ids and values [rows][count] of rows of n logits that lie anywhere;
+ * mask [rows][ceil(n / 32)] or NULL */
+void native_best(int index, const float *const *x, int64_t rows, int64_t n, const uint32_t *mask, int64_t count, int64_t threads,
+                 float *norms, int64_t *found, int32_t *ids, float *values);
 /* give memory that was freed back to the system, where the C library can */
 void native_trim(void);
 /* one row at a time, for the tests of the parts */

@@ -22,7 +22,7 @@ static const kernels *const TABLE[] = {
     &kernels_portable,
 };
 
-int native_version(void) { return 3; }
+int native_version(void) { return 4; }
 int native_kernels(void) { return (int)(sizeof TABLE / sizeof *TABLE); }
 const char *native_kernel_name(int index) { return TABLE[index]->name; }
 int native_kernel_usable(int index) { return TABLE[index]->usable(); }
@@ -311,6 +311,35 @@ void native_forward(const model *m, const pass *p) {
     pass_task task = {m, p, {0}};
     lay_out(m, p->rows, p->longest, p->threads, p->space, &task.space);
     together(p->threads, run, &task, task.space.team);
+}
+
+/* ---- what is read of logits ---------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const kernels *kernels;
+    const float *const *x;
+    int64_t rows, n, count;
+    const uint32_t *mask;
+    float *norms, *values;
+    int64_t *found;
+    int32_t *ids;
+} best_task;
+
+static void run_best(const void *task, team *t, int thread, int size) {
+    const best_task *b = task;
+    (void)thread, (void)size;
+    SHARED(r, b->rows) {
+        choice to = {0, 0, 0, b->ids + r * b->count, b->values + r * b->count};
+        b->kernels->best(b->x[r], b->n, b->mask ? b->mask + r * ((b->n + 31) / 32) : NULL, b->count, &to);
+        b->norms[2 * r] = to.norm, b->norms[2 * r + 1] = to.legal, b->found[r] = to.found;
+    }
+}
+
+void native_best(int index, const float *const *x, int64_t rows, int64_t n, const uint32_t *mask, int64_t count, int64_t threads,
+                 float *norms, int64_t *found, int32_t *ids, float *values) {
+    best_task task = {TABLE[index], x, rows, n, count, mask, norms, values, found, ids};
+    team t;
+    together(threads, run_best, &task, &t);
 }
 
 /* ---- one product, and parts for the tests -------------------------------------------------------------------------- */

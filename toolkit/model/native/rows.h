@@ -210,5 +210,7 @@ static void attend(const float *q, int64_t group, int64_t width, const float *ke
     }
 }
 
+#include "best.h"
+
 #define KERNELS(title, most_rows, test) \
-    {title, most_rows, test, products, products4, norm, quantise, store, add, gate, rotate, attend}
+    {title, most_rows, test, products, products4, norm, quantise, store, add, gate, rotate, attend, best}
