@@ -80,21 +80,20 @@ def rates_by_brute_force(table: Mapping[int, float], acceptance: Sequence[float]
 
 @pytest.mark.parametrize("name", list(TABLES))
 @pytest.mark.parametrize("acceptance", ACCEPTANCES, ids=str)
-@pytest.mark.parametrize("lines", [1, 2, 4, 8, 16, 40])
-@pytest.mark.parametrize("draft", [0.0, 0.7])
-def test_the_chosen_length_is_the_best_of_all(name: str, acceptance: tuple[float, ...], lines: int, draft: float) -> None:
-    pace = Pace(costs_of(TABLES[name]))
-    pace.drafts.guess_s = draft
-    strides = [pace.stride(PARAMS) for _ in range(lines)]
-    given(strides[0], acceptance)
-    rates = rates_by_brute_force(TABLES[name], each(acceptance), lines, draft)
-    assert pace.rates(each(acceptance)) == pytest.approx(rates)
-    budget = strides[0].budget(ROOM)
-    assert budget.nodes == budget.depth
-    if max(rates) > MARGIN * rates[1] or rates[0] > LOSS * rates[1]:  # a request begins with one token
-        assert rates[budget.nodes] == pytest.approx(max(rates))
-    else:
-        assert budget.nodes == 1
+def test_the_chosen_length_is_the_best_of_all(name: str, acceptance: tuple[float, ...]) -> None:
+    for lines, draft in itertools.product((1, 2, 4, 8, 16, 40), (0.0, 0.7)):
+        pace = Pace(costs_of(TABLES[name]))
+        pace.drafts.guess_s = draft
+        strides = [pace.stride(PARAMS) for _ in range(lines)]
+        given(strides[0], acceptance)
+        rates = rates_by_brute_force(TABLES[name], each(acceptance), lines, draft)
+        assert pace.rates(each(acceptance)) == pytest.approx(rates), (lines, draft)
+        budget = strides[0].budget(ROOM)
+        assert budget.nodes == budget.depth
+        if max(rates) > MARGIN * rates[1] or rates[0] > LOSS * rates[1]:  # a request begins with one token
+            assert rates[budget.nodes] == pytest.approx(max(rates)), (lines, draft)
+        else:
+            assert budget.nodes == 1, (lines, draft)
 
 
 def test_a_pass_costs_what_was_measured_and_a_straight_line_between() -> None:
@@ -269,10 +268,11 @@ def test_observing_plain_passes_is_no_part_of_what_a_draft_costs() -> None:
         stride.spend(100.0)
     pace.costs = costs_of(FLAT)
     pace.stride(PARAMS)  # another line is reason to think again
-    assert stride.budget(ROOM).nodes > 0 and pace.drafts.guess_s == 0.0
+    k = stride.budget(ROOM).nodes
+    assert k > 3 and pace.drafts.guess_s == 0.0
     stride.spend(3.0)
-    stride.learn(chain([1, 1, 1]), 0)
-    assert pace.drafts.guess_s == pytest.approx((100.0 + 3.0) / 3)
+    stride.learn(chain([1, 1, 1]), 0)  # less deep than was asked for: it was looked for as far
+    assert pace.drafts.guess_s == pytest.approx((100.0 + 3.0) / k)
 
 
 def test_bounds_that_were_given_are_kept_and_the_room_bounds_all() -> None:
@@ -349,7 +349,7 @@ def test_a_prompt_that_is_read_before_the_first_guess_is_not_the_price_of_guesse
     assert speed > 1.1
 
 
-@pytest.mark.parametrize("lines", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("lines", [1, 4, 16])
 @pytest.mark.parametrize("acceptance", ((0.0,), (0.1,), (0.53, 0.56), (0.9,)), ids=str)
 @pytest.mark.parametrize("read", [0.06, 0.8], ids=["one layer", "twenty layers"])
 def test_with_rising_batches_reading_costs_no_three_per_cent_either(

@@ -111,6 +111,7 @@ class Stride:
         self._sampling = sampling
         self._acceptance = Acceptance(memory=_MEMORY)
         self._k = 1
+        self._asked = 1  # tokens on a path, of the last budget
         self._plain = 0  # passes without a draft since the last one
         self._wait = _SOONEST
         self._beside: tuple[int, int] | None = None  # what ran when it last chose
@@ -125,10 +126,13 @@ class Stride:
         """What to propose in the next pass, `room` tokens at most on a path; 0 nodes = nothing."""
         fixed = self._pace.fixed(room)
         if fixed is not None:
+            self._asked = max(1, fixed[1])
             return Budget(*fixed, self._sampling)
         k = min(room, self._choose())
         if k == 0:
             self._spent = 0.0  # to take note of plain passes is no part of what a draft costs
+        else:
+            self._asked = k  # a tree that is less deep was looked for as far
         return Budget(k, k, self._sampling)
 
     def learn(self, tree: DraftTree, accepted: int) -> None:
@@ -139,7 +143,7 @@ class Stride:
             each.learn(tree.depth, accepted)
         if self._k == 0:  # a trial; one in which the drafter had no guess was none
             self._plain, self._wait = 0, min(2 * self._wait, _LATEST)
-        self._pace.drafts.learn(self._spent, tree.depth, self._unread)
+        self._pace.drafts.learn(self._spent, self._asked, self._unread)
         self._spent, self._unread = 0.0, 0
 
     def spend(self, seconds: float) -> None:
