@@ -48,7 +48,7 @@ def identity(forward: Forward, mark: str) -> str:
     decoder = forward.decoder
     return json.dumps({
         "layout": _LAYOUT, "model": mark, "config": str(decoder.config), "byteorder": sys.byteorder,
-        "format": "int8" if isinstance(decoder, NativeDecoder) else str(decoder.dtype),
+        "format": decoder.format if isinstance(decoder, NativeDecoder) else str(decoder.dtype),
         "device": forward.device.type,
         "stored": [[str(part.dtype), list(part.shape)] for part in forward.store.slices(0)],
         "torch": [torch.__version__, torch.backends.cpu.get_cpu_capability()],
