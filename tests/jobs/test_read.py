@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from toolkit.errors import UsageError
 from toolkit.jobs import csv_units, units
@@ -133,6 +138,20 @@ def test_a_quote_that_is_never_closed_costs_its_own_line_only(
     assert [each.id for each in found if isinstance(each, Record)] == [
         line.partition(",")[0] for line in rows.splitlines() if "open" not in line and "," in line and "xxx" not in line and "yyy" not in line
     ]  # fmt: skip
+
+
+CELLS = st.text(st.sampled_from('a,"\n\t é'), max_size=6)
+
+
+@given(st.lists(st.tuples(CELLS, CELLS), max_size=6), st.sampled_from([",", "\t"]))
+def test_a_well_formed_table_is_read_as_the_csv_module_reads_it(rows: list[tuple[str, str]], delimiter: str) -> None:
+    file = io.StringIO(newline="")
+    csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows([("x", "y"), *rows])
+    units_ = list(csv_units.csv_units("in", io.BytesIO(file.getvalue().encode()), delimiter, "utf-8"))
+    assert [tuple(each.parse().values()) for each in units_] == rows
+    assert [each.where for each in units_] == [
+        f"in:{line}" for line in accumulate((2, *(1 + "".join(row).count("\n") for row in rows)))
+    ][: len(rows)]
 
 
 def test_a_table_of_nothing_but_open_quotes_is_read_a_bounded_number_of_times(
