@@ -76,6 +76,9 @@ def test_the_page_is_one_file_that_loads_nothing_and_escapes_what_models_wrote(
     text = (tmp_path / "g.html").read_text()
     assert "&lt;b&gt;broken" in text and "<b>broken" not in text and "<i>text" not in text
     assert "<script" not in text and "src=" not in text and "href=" not in text
+    named = {"baseline": {"model": "<img src=x>"}, "candidate": {"model": '"><svg onload=1>'}, "hash": ""}
+    text = page(Report(verdict="PASS", reasons=(), tier="<i>", seed=0, identity=named))
+    assert "<img" not in text and "<svg" not in text and "<i>" not in text
     assert "drafter none -> ngram" in capsys.readouterr().err
     assert main((*TINY, *DRAFTED, "--html", str(tmp_path / "no" / "g.html"))) == 2  # before anything has run
     assert "there is no folder" in capsys.readouterr().err

@@ -246,8 +246,11 @@ def test_a_plain_view_of_an_engine_is_the_plain_engine(plain: EmbeddedEngine, dr
     ]
 
 
-def test_an_engine_passes_against_itself_without_its_drafter_which_is_kept_at_work_meanwhile() -> None:
+def test_an_engine_passes_against_itself_without_its_drafter_which_is_kept_at_work_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As `bench speculation` asks: one engine for both arms, its draft left to measurement."""
+    monkeypatch.setattr(sampled, "settings", lambda engine, seed, full=sampled.settings: full(engine, seed)[:1])
     with EmbeddedEngine("tiny", drafter="ngram") as engine:
         pace = engine._pace
         report = run_gate(Plain(engine), engine)  # type: ignore[arg-type]
