@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from rich.console import Console
 
 from toolkit.bench import llamacpp_peer, plain
 from toolkit.bench.llamacpp_peer import LlamaCppPeer, Run, Together, is_installed
+from toolkit.cli import main
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.errors import UsageError
 from toolkit.model.store import resolve, show
@@ -47,6 +49,13 @@ def test_no_speed_is_given_where_a_batch_changes_a_text(monkeypatch: pytest.Monk
     with EmbeddedEngine("tiny") as engine:
         found = plain.run(engine, tokens=4, rounds=1, console=QUIET)
     assert found["verdict"] == "HOLD" and found["arms"] == found["ratios"] == {} and "8 of 8" in found["reasons"][0]
+
+
+def test_the_command_sets_int4_beside_int8_and_says_what_it_cannot_measure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(("bench", "plain", "--model", "tiny", "--tokens", "2", "--rounds", "1", "--json")) == 0
+    out, told = capsys.readouterr()
+    assert set(json.loads(out.splitlines()[-1])["arms"]) == {"plain", "batch8", "int4", "int4_batch8"}
+    assert "llama.cpp is not measured: --model tiny has no file" in " ".join(told.split())
 
 
 @pytest.mark.slow

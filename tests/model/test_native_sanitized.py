@@ -36,8 +36,11 @@ def test_no_kernel_set_reads_or_writes_outside_its_memory_or_does_what_c_leaves_
     if probe.returncode or subprocess.run([tmp_path / "probe"]).returncode:
         pytest.skip("this gcc has no sanitizers")
     program = tmp_path / "native"
-    files = [HERE / "native_main.c", *sorted(SOURCES.glob("*.c"))]
-    subprocess.run([compiler, *STRICT, *SANITIZERS, f"-I{SOURCES}", *files, "-o", program, "-lm"], check=True)
+    builds = {tmp_path / f"{file.stem}.o": file for file in (HERE / "native_main.c", *sorted(SOURCES.glob("*.c")))}
+    options = [*STRICT, *SANITIZERS, f"-I{SOURCES}"]
+    running = [subprocess.Popen([compiler, *options, "-c", file, "-o", to]) for to, file in builds.items()]  # side by side
+    assert [each.wait() for each in running] == [0] * len(running)
+    subprocess.run([compiler, *options, *builds, "-o", program, "-lm"], check=True)
     clean = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     run = subprocess.run([program], capture_output=True, text=True, env=clean | {"OMP_NUM_THREADS": "3"})
     assert run.returncode == 0, run.stdout + run.stderr

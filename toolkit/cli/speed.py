@@ -32,7 +32,7 @@ BEST = ("mtp", "mtp:nodes=12", "ngram+mtp", "ngram+mtp:nodes=12", "ngram")  # ar
 def plain(as_json: bool, tokens: int, rounds: int, **options: Any) -> int:
     """Tokens per second of one text and of eight together, prompt by prompt in turn: int8, int4 and llama.cpp on the same GGUF file (extra `peers`)."""
     with ExitStack() as stack:
-        engine = stack.enter_context(opened(options))
+        engine = stack.enter_context(opened(dict(options)))
         return verdict(_plain(engine, _llamacpp(stack, engine), tokens, rounds, _int4(stack, engine, options)), as_json)
 
 
