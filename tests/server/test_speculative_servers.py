@@ -95,6 +95,16 @@ def assert_beams_are_plain(server_url: str, plain_url: str) -> None:
     assert [one.score for one in its] == pytest.approx([one.score for one in plain], abs=1e-3)
 
 
+def assert_what_is_refused_is_still_otherwise(server_url: str, plain_url: str) -> None:
+    """SGLang's rounds are not tokens: where one of these fails, a refusal in engine/remote/sampling.py has had its time."""
+    long = {"min_new_tokens": 17, "ignore_eos": False, "max_new_tokens": TOKENS, "logit_bias": {"2": 100}}  # 2 is the end
+    counts = [generate(url, PROMPTS[2:], **long)[0]["meta_info"]["completion_tokens"] for url in (plain_url, server_url)]
+    assert counts[0] == 18 < counts[1]
+    for url, same in ((plain_url, False), (server_url, True)):
+        found = [generate(url, PROMPTS[:1], max_new_tokens=12, frequency_penalty=each)[0]["output_ids"] for each in (2.0, -2.0)]
+        assert (found[0] == found[1]) == same
+
+
 def test_ngram_gives_the_plain_ids_and_is_accepted_where_text_repeats(
     sglang_server: Server, plain: list[dict[str, Any]], constrained: list[int]
 ) -> None:
@@ -102,6 +112,7 @@ def test_ngram_gives_the_plain_ids_and_is_accepted_where_text_repeats(
         counts = assert_greedy_is_plain(server, plain, constrained)
         assert_it_samples(server)
         assert_beams_are_plain(server.url, sglang_server.url)
+        assert_what_is_refused_is_still_otherwise(server.url, sglang_server.url)
         with SGLangEngine(server.url, audit=1.0, fallback=sglang_server.url) as engine:
             fast, slow = (
                 only_result(
