@@ -204,4 +204,5 @@ def test_the_trained_head_exported_for_eagle_is_accepted_as_in_the_embedded_engi
         ]
     theirs = sum(each["spec_num_correct_drafts"] for each in counts) / (3 * sum(each["spec_verify_ct"] for each in counts))
     embedded = sum(each.accepted for each in ours) / (3 * sum(each.verify_passes for each in ours))
-    assert embedded > 0.2 and abs(theirs - embedded) <= 0.05, (theirs, embedded)
+    print(f"accepted by SGLang {theirs:.3f}, by the embedded engine {embedded:.3f}")
+    assert embedded > 0.2 and abs(theirs - embedded) <= 0.05
