@@ -62,6 +62,10 @@ def test_scales_that_are_no_numbers_are_refused(packed: PackedModel, tmp_path: P
     packed.head.scale[0] = float("nan")
     path = tmp_path / "model.safetensors"
     assert save_packed(path, packed, "mark") and load_packed(path, packed.config, "mark", packed.bits) is None
+    packed.head.scale[0] = 1.0
+    if packed.bits == 4:
+        packed.layers[1].down.tiles[0, 1, 2:4] = torch.tensor([0, 0x7C], dtype=torch.int8)  # a step that is infinite
+        assert save_packed(path, packed, "mark") and load_packed(path, packed.config, "mark", 4) is None
 
 
 def test_a_folder_that_cannot_be_written_leaves_no_file_and_says_so(packed: PackedModel, tmp_path: Path) -> None:

@@ -54,6 +54,12 @@ def tiles_shape(outputs: int, inputs: int, bits: int) -> tuple[int, ...]:
     return (tiles, inputs // 2, TILE, 2) if bits == 8 else (tiles, inputs // SPAN, SPAN_BYTES)
 
 
+def steps_and_offsets(tiles: Tensor) -> Tensor:
+    """[outputs / 32, inputs / 32, 2, 32] float16 of tiles of 4 bits, a copy."""
+    heads = tiles[..., : 4 * TILE].contiguous().view(torch.float16)
+    return heads.unflatten(-1, (2, TILE))
+
+
 def pack(weight: Tensor, bias: Tensor | None = None, arena: Arena | None = None, *, bits: int = 8) -> Packed:
     """Quantise and tile one matrix into the arena (or one of its own), at 8 or 4 bits.
 

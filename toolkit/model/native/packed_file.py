@@ -21,7 +21,7 @@ from torch import Tensor
 from toolkit.model.config import ModelConfig
 from toolkit.model.native.arena import Arena
 from toolkit.model.native.library import TILE
-from toolkit.model.native.pack import Packed, tiles_shape
+from toolkit.model.native.pack import Packed, steps_and_offsets, tiles_shape
 from toolkit.model.native.packed import PackedLayer, PackedModel
 
 LAYOUT = 1  # raised when packing writes something else
@@ -96,6 +96,8 @@ class _Reader:
     def _matrix(self, name: str, outputs: int, inputs: int, *, bias: bool = False, bits: int | None = None) -> Packed:
         padded, bits = -(-outputs // TILE) * TILE, bits or self._bits
         stored = self._take(f"{name}.tiles", torch.int8, tiles_shape(outputs, inputs, bits))
+        if bits == 4 and not bool(steps_and_offsets(stored).isfinite().all()):
+            raise _UnfitError
         tiles = self._arena.take(prod(stored.shape)).view(stored.shape)
         tiles.copy_(stored)
         offset = self._floats(f"{name}.bias", padded) if bias else None
