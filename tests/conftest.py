@@ -15,6 +15,17 @@ settings.register_profile("no times", deadline=None, suppress_health_check=[Heal
 settings.load_profile("no times")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Two workers (`pytest -n 2 --dist loadgroup`): a file stays on one, with its fixtures, and so does all that asks the server."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        served = item.get_closest_marker("server") is not None
+        item.add_marker(pytest.mark.xdist_group("server" if served else str(item.path)))
+    if hasattr(config, "workerinput"):  # the longest first, so that no worker is left alone with it at the end
+        items.sort(key=lambda item: 0 if item.get_closest_marker("server") else 1 if item.get_closest_marker("slow") else 2)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def engines() -> Iterator[WeakSet[Any]]:
     """Every embedded engine that a test or a fixture opens."""

@@ -52,16 +52,18 @@ def gone(*pids: int) -> bool:
 @pytest.fixture(autouse=True)
 def no_process_is_left() -> Iterator[None]:
     yield
-    left = [p.cmdline() for p in psutil.process_iter() if str(FAKE) in " ".join(_cmdline(p)) and alive(p.pid)]
-    assert left == []
+    assert [line for line in map(_ours, psutil.process_iter()) if line] == []
 
 
-def _cmdline(process: psutil.Process) -> list[str]:
+def _ours(process: psutil.Process) -> list[str]:
+    """The command line of a stand-in that these tests started; another worker's tests may have theirs at the same time."""
+    worker = "PYTEST_XDIST_WORKER"
     try:
         line: list[str] = process.cmdline()
+        ours = str(FAKE) in line and process.environ().get(worker) == os.environ.get(worker) and alive(process.pid)
     except psutil.Error:
         return []
-    return line
+    return line if ours else []
 
 
 def test_a_server_is_given_out_once_it_is_healthy_and_ended_with_all_it_started() -> None:
