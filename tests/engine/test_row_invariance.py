@@ -93,6 +93,19 @@ def test_every_cut_of_a_prompt_gives_the_same_bits(block_size: int, bits: int, a
         sequence.release()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_that_attend_together_give_the_bits_of_rows_that_attend_alone(threads: int) -> None:
+    forward, rng = new_forward(4, threads), random.Random(9)
+    line = [rng.randrange(256) for _ in range(205)]  # several strips of values, the last one not full
+    lone = start(forward)
+    expected = torch.cat([forward([feed(forward, lone, [token])])[0] for token in line])
+    for first in (205, 64, 131, 190):
+        sequence = start(forward)
+        found = [forward([feed(forward, sequence, piece)])[0] for piece in (line[:first], line[first:]) if piece]
+        assert torch.equal(torch.cat(found), expected)
+        sequence.release()
+
+
 @pytest.mark.parametrize(("block_size", "threads"), list(itertools.product((1, 4, 16), (1, 2))))
 def test_beams_over_shared_and_copied_blocks_give_the_bits_of_sequences_of_their_own(
     block_size: int, threads: int, bits: int

@@ -192,10 +192,10 @@ def test_norm_quantise_and_attention_equal_their_twins_bit_for_bit(kernel_set: s
         scale = lib.native_quantise(index, x.ctypes.data, n, X.ctypes.data)
         expected, expected_scale = quantise(x)
         assert np.array_equal(X, expected) and scale == expected_scale and np.abs(X).max() == 8191
-    for width, seen in ((8, 1), (64, 7), (64, 8), (72, 30)):
-        q, keys, values = floats(3, width) * 4, floats(40, width), floats(40, width)
-        slots = rng.permutation(40)[:seen].astype(np.int32)
-        scores, out = np.empty(3 * (seen + 8), np.float32), np.empty((3, width), np.float32)
+    for width, seen in ((8, 1), (64, 7), (64, 8), (72, 30), (64, 64), (16, 150)):
+        q, keys, values = floats(3, width) * 4, floats(160, width), floats(160, width)
+        slots = rng.permutation(160)[:seen].astype(np.int32)
+        scores, out = np.empty(3 * (seen + 16), np.float32), np.empty((3, width), np.float32)
         lib.native_attend(
             index, q.ctypes.data, 3, width, keys.ctypes.data, values.ctypes.data, slots.ctypes.data, seen,
             scores.ctypes.data, out.ctypes.data,

@@ -105,6 +105,16 @@ typedef struct {
     float *values; /* [count] */
 } choice;
 
+/* Rows that share a list of cache slots, of which row r sees the first seen[r], and one head of keys and values. */
+typedef struct {
+    const float *q; /* of the first row: `group` query heads [group][width] */
+    float *out;     /* likewise */
+    int64_t rows, group, width, q_stride, out_stride; /* floats from one row's to the next one's */
+    const int32_t *slots;
+    const int64_t *seen;
+    int64_t longest; /* of them */
+} bunch;
+
 /* One instruction set's versions of everything that takes time. All sets give the same bits. */
 typedef struct {
     const char *name;
@@ -125,9 +135,8 @@ typedef struct {
     void (*gate)(const float *sums, int rows, const float *xs, const float *ws, float *out, int64_t stride);
     /* rotate one head in place */
     void (*rotate)(float *head, const float *cos, const float *sin, int64_t half);
-    /* `group` query heads q [group][width] that share the keys and values at `slots` -> out [group][width] */
-    void (*attend)(const float *q, int64_t group, int64_t width, const float *keys, const float *values, const int32_t *slots,
-                   int64_t seen, float *scores, float *out);
+    /* out of every row of the bunch; scores: [rows][group][longest rounded up to LANES, and LANES more] */
+    void (*attend)(const bunch *b, const float *keys, const float *values, float *scores);
     /* one row of logits x [n]; mask: bit i % 32 of word i / 32, or NULL: every token is allowed */
     void (*best)(const float *x, int64_t n, const uint32_t *mask, int64_t count, choice *to);
 } kernels;

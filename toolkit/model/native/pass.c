@@ -71,6 +71,8 @@ static int64_t take(team *t) { return atomic_fetch_add_explicit(&t->next, 1, mem
 
 /* ---- memory of a pass ---------------------------------------------------------------------------------------------- */
 
+enum { TOGETHER = 8, SHARES = 4 }; /* most rows that attend together; pieces of that work a thread should find at least */
+
 /* Rows as integers, as the products of one matrix read them. */
 typedef struct {
     int16_t *X;    /* [groups][inputs / 2][rows of the group][2] */
@@ -82,7 +84,8 @@ typedef struct {
     team *team;
     float *x, *qkv, *attended, *act; /* [rows][stride]: residual rows, projections, their attention, gated activations */
     integers q;                      /* the rows of the next product */
-    float *row, *scores;             /* of each thread: one row, scores of one group of heads */
+    float *row, *scores;             /* of each thread: one row, scores of one bunch of rows */
+    int64_t *bunch, bunches;         /* first row of every bunch that attends together, then `rows` */
     int64_t x_stride, qkv_stride, attended_stride, act_stride, row_stride, scores_stride;
 } space;
 
@@ -109,11 +112,12 @@ static int64_t lay_out(const model *m, int64_t rows, int64_t longest, int64_t th
     s->attended_stride = m->heads * m->head_dim;
     s->act_stride = m->intermediate;
     s->row_stride = up(m->hidden, LINE);
-    s->scores_stride = up(group * up(longest, LANES), LINE);
+    s->scores_stride = up(TOGETHER * group * (up(longest, LANES) + LANES), LINE);
     s->team = carve(base, &used, sizeof *s->team);
     s->x = carve(base, &used, rows * s->x_stride * 4);
     s->qkv = carve(base, &used, rows * s->qkv_stride * 4);
     s->attended = carve(base, &used, rows * s->attended_stride * 4);
+    s->bunch = carve(base, &used, (rows + 1) * (int64_t)sizeof *s->bunch);
     s->act = carve(base, &used, rows * s->act_stride * 4);
     lay_out_integers(rows, most(most(m->hidden, m->intermediate), s->attended_stride), base, &used, &s->q);
     s->row = carve(base, &used, threads * s->row_stride * 4);
@@ -254,12 +258,23 @@ static void rotate_and_cache(const kernels *k, const model *m, const pass *p, in
 static void attention(const kernels *k, const model *m, const pass *p, int64_t at, const space *s, int thread) {
     team *t = s->team;
     int64_t width = m->head_dim, group = m->heads / m->kv_heads;
-    SHARED(item, p->rows * m->kv_heads) { /* rows of one head in a row: they often share keys */
-        int64_t h = item / p->rows, r = item % p->rows, cache = (at * m->kv_heads + h) * p->slots_all * width;
-        k->attend(s->qkv + r * s->qkv_stride + h * group * width, group, width, p->keys + cache, p->values + cache,
-                  p->slots + p->first[r], p->seen[r], s->scores + thread * s->scores_stride,
-                  s->attended + r * s->attended_stride + h * group * width);
+    SHARED(item, s->bunches * m->kv_heads) { /* bunches of one head in a row: they often share keys */
+        int64_t h = item / s->bunches, r = s->bunch[item % s->bunches], end = s->bunch[item % s->bunches + 1];
+        int64_t cache = (at * m->kv_heads + h) * p->slots_all * width, longest = 0;
+        for (int64_t i = r; i < end; i++) longest = most(longest, p->seen[i]);
+        bunch b = {s->qkv + r * s->qkv_stride + h * group * width, s->attended + r * s->attended_stride + h * group * width,
+                   end - r, group, width, s->qkv_stride, s->attended_stride, p->slots + p->first[r], p->seen + r, longest};
+        k->attend(&b, p->keys + cache, p->values + cache, s->scores + thread * s->scores_stride);
     }
+}
+
+/* Rows one after the other that share a list go together, at most TOGETHER of them, and so that there is work for every thread. */
+static void bunch_rows(const model *m, const pass *p, space *s) {
+    int64_t least = p->rows * m->kv_heads / (p->threads * SHARES), limit = least < 1 ? 1 : least > TOGETHER ? TOGETHER : least;
+    s->bunches = 0;
+    for (int64_t r = 0; r < p->rows; r++)
+        if (!r || p->first[r] != p->first[r - 1] || r - s->bunch[s->bunches - 1] >= limit) s->bunch[s->bunches++] = r;
+    s->bunch[s->bunches] = p->rows;
 }
 
 typedef struct {
@@ -310,6 +325,7 @@ static void run(const void *task, team *t, int thread, int size) {
 void native_forward(const model *m, const pass *p) {
     pass_task task = {m, p, {0}};
     lay_out(m, p->rows, p->longest, p->threads, p->space, &task.space);
+    bunch_rows(m, p, &task.space);
     together(p->threads, run, &task, task.space.team);
 }
 
@@ -417,5 +433,6 @@ float native_quantise(int index, const float *x, int64_t n, int16_t *X) { return
 
 void native_attend(int index, const float *q, int64_t group, int64_t width, const float *keys, const float *values,
                    const int32_t *slots, int64_t seen, float *scores, float *out) {
-    TABLE[index]->attend(q, group, width, keys, values, slots, seen, scores, out);
+    bunch b = {q, out, 1, group, width, 0, 0, slots, &seen, seen};
+    TABLE[index]->attend(&b, keys, values, scores);
 }

@@ -11,6 +11,8 @@ typedef float v8 __attribute__((vector_size(32)));
 typedef int32_t i8 __attribute__((vector_size(32)));
 typedef int16_t h8 __attribute__((vector_size(16)));
 
+enum { STRIP = 64 }; /* slots whose values stay in the nearest cache while rows and heads take turns */
+
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 #if defined(__clang__) || __GNUC__ >= 12
@@ -147,66 +149,86 @@ INLINE void fetch(const float *p, int64_t width) {
     for (int64_t d = 0; d < width; d += 16) __builtin_prefetch(p + d);
 }
 
-/* scores[g * room + s] = q[g] . keys[slots[s]] / sqrt(width), eight slots at a time; places past `seen` repeat the last. */
-INLINE void score(const float *q, int64_t group, int64_t width, const float *keys, const float *values, const int32_t *slots,
-                  int64_t seen, int64_t room, float *scores) {
-    v8 scale = all(1.0f / sqrtf((float)width));
-    for (int64_t s = 0; s < seen; s += LANES) {
-        for (int j = 0; j < LANES && s + j < seen; j++) {
-            fetch(values + (int64_t)slots[s + j] * width, width); /* for `weigh`, which comes next */
-            if (s + j + 2 * LANES < seen) fetch(keys + (int64_t)slots[s + j + 2 * LANES] * width, width);
+/* Slots s ... s + 7 that lie before `seen`. */
+INLINE i8 before(int64_t s, int64_t seen) { return (i8){0, 1, 2, 3, 4, 5, 6, 7} + (int32_t)(s - seen) < 0; }
+
+/* Scores q . keys[slots[s]] / sqrt(width) of all rows and heads, eight slots at a time: their keys are read once for all of
+ * them. Places past a row's `seen` may hold anything. */
+INLINE void score(const bunch *b, const float *keys, const float *values, int64_t stride, float *scores) {
+    v8 scale = all(1.0f / sqrtf((float)b->width));
+    for (int64_t s = 0; s < b->longest; s += LANES) {
+        for (int j = 0; j < LANES && s + j < b->longest; j++) {
+            if (b->rows == 1) fetch(values + (int64_t)b->slots[s + j] * b->width, b->width); /* for `weigh`, which comes next */
+            if (s + j + 2 * LANES < b->longest) fetch(keys + (int64_t)b->slots[s + j + 2 * LANES] * b->width, b->width);
         }
         const float *k[LANES];
-        for (int j = 0; j < LANES; j++) k[j] = keys + (int64_t)slots[s + j < seen ? s + j : seen - 1] * width;
-        for (int64_t g = 0; g < group; g++) {
-            v8 sums[LANES] = {0};
-            for (int64_t d = 0; d < width; d += LANES) {
-                v8 part = load(q + g * width + d);
-                for (int j = 0; j < LANES; j++) sums[j] += part * load(k[j] + d);
+        for (int j = 0; j < LANES; j++) k[j] = keys + (int64_t)b->slots[s + j < b->longest ? s + j : b->longest - 1] * b->width;
+        for (int64_t r = 0; r < b->rows; r++) {
+            if (s >= b->seen[r]) continue;
+            for (int64_t g = 0; g < b->group; g++) {
+                const float *q = b->q + r * b->q_stride + g * b->width;
+                v8 sums[LANES] = {0};
+                for (int64_t d = 0; d < b->width; d += LANES) {
+                    v8 part = load(q + d);
+                    for (int j = 0; j < LANES; j++) sums[j] += part * load(k[j] + d);
+                }
+                save(scores + (r * b->group + g) * stride + s, totals(sums) * scale);
             }
-            save(scores + g * room + s, totals(sums) * scale);
         }
     }
 }
 
 /* Scores of one query become e^(score - largest), places past `seen` 0; returns their sum. */
-INLINE float soften(float *scores, int64_t seen, int64_t room) {
-    v8 most = load(scores), sums = all(0.0f);
-    for (int64_t s = LANES; s < room; s += LANES) most = choose(load(scores + s) > most, load(scores + s), most);
+INLINE float soften(float *scores, int64_t seen) {
+    v8 most = all(scores[0]), sums = all(0.0f);
+    for (int64_t s = 0; s < seen; s += LANES) {
+        v8 here = load(scores + s);
+        most = choose(before(s, seen) & (here > most), here, most);
+    }
     float largest = most[0];
     for (int j = 1; j < LANES; j++) largest = most[j] > largest ? most[j] : largest;
-    for (int64_t s = 0; s < room; s += LANES) {
+    for (int64_t s = 0; s < seen; s += LANES) {
         v8 e = exponential(load(scores + s) - all(largest));
-        i8 place = (i8){0, 1, 2, 3, 4, 5, 6, 7} + (int32_t)(s - seen);
-        e = (v8)((i8)e & (place < 0));
+        e = (v8)((i8)e & before(s, seen));
         save(scores + s, e);
         sums += e;
     }
     return total(sums);
 }
 
-/* out[0 .. 8 * vectors] = sum over s, in order, of weights[s] * values[slots[s]], times factor. */
-INLINE void weigh(const float *weights, const float *values, const int32_t *slots, int64_t seen, int64_t width, int vectors,
-                  float factor, float *out) {
-    v8 sums[8] = {0};
-    for (int64_t s = 0; s < seen; s++) {
+/* out[0 .. 8 * vectors] += weights[s] * values[slots[s]] for s from ... to - 1, one after the other. */
+INLINE void weigh(const float *weights, const float *values, const int32_t *slots, int64_t from, int64_t to, int64_t width,
+                  int vectors, float *out) {
+    v8 sums[8];
+    for (int c = 0; c < vectors; c++) sums[c] = load(out + c * LANES);
+    for (int64_t s = from; s < to; s++) {
         v8 weight = all(weights[s]);
         const float *v = values + (int64_t)slots[s] * width;
         for (int c = 0; c < vectors; c++) sums[c] += weight * load(v + c * LANES);
     }
-    for (int c = 0; c < vectors; c++) save(out + c * LANES, sums[c] * all(factor));
+    for (int c = 0; c < vectors; c++) save(out + c * LANES, sums[c]);
 }
 
-static void attend(const float *q, int64_t group, int64_t width, const float *keys, const float *values, const int32_t *slots,
-                   int64_t seen, float *scores, float *out) {
-    int64_t room = (seen + LANES - 1) / LANES * LANES;
-    score(q, group, width, keys, values, slots, seen, room, scores);
-    for (int64_t g = 0; g < group; g++) {
-        float *weights = scores + g * room, factor = 1.0f / soften(weights, seen, room);
-        int64_t d = 0;
-        for (; d + 8 * LANES <= width; d += 8 * LANES)
-            weigh(weights, values + d, slots, seen, width, 8, factor, out + g * width + d);
-        for (; d < width; d += LANES) weigh(weights, values + d, slots, seen, width, 1, factor, out + g * width + d);
+/* A strip of values is read once for all rows and heads. Sums go through memory between strips, which rounds nothing: whatever
+ * shares a strip, every sum is that of one slot after the other. */
+static void attend(const bunch *b, const float *keys, const float *values, float *scores) {
+    int64_t room = (b->longest + LANES - 1) / LANES * LANES, stride = room + LANES, heads = b->rows * b->group;
+    score(b, keys, values, stride, scores);
+    for (int64_t i = 0; i < heads; i++) {
+        float *weights = scores + i * stride;
+        weights[room] = 1.0f / soften(weights, b->seen[i / b->group]);
+        memset(b->out + i / b->group * b->out_stride + i % b->group * b->width, 0, (size_t)b->width * sizeof *b->out);
+    }
+    for (int64_t from = 0; from < b->longest; from += STRIP)
+        for (int64_t i = 0; i < heads; i++) {
+            float *weights = scores + i * stride, *out = b->out + i / b->group * b->out_stride + i % b->group * b->width;
+            int64_t seen = b->seen[i / b->group], to = from + STRIP < seen ? from + STRIP : seen, d = 0;
+            for (; d + 8 * LANES <= b->width; d += 8 * LANES) weigh(weights, values + d, b->slots, from, to, b->width, 8, out + d);
+            for (; d < b->width; d += LANES) weigh(weights, values + d, b->slots, from, to, b->width, 1, out + d);
+        }
+    for (int64_t i = 0; i < heads; i++) {
+        float *out = b->out + i / b->group * b->out_stride + i % b->group * b->width;
+        for (int64_t d = 0; d < b->width; d += LANES) save(out + d, load(out + d) * all(scores[i * stride + room]));
     }
 }
 
