@@ -24,7 +24,7 @@ h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}table{border-collapse:co
 td,th{text-align:left;vertical-align:top;padding:.3rem .6rem;border-bottom:1px solid #ddd;overflow-wrap:anywhere}
 .mark{display:inline-block;padding:.1rem .7rem;border-radius:.3rem;color:#fff;font-weight:600}
 .fail{color:#b42318;font-weight:600}.pass{color:#1a7f37}figure{margin:1rem 0}figcaption{font-size:.85rem;color:#555}
-th{overflow-wrap:normal;vertical-align:bottom}tr.differs{background:#fff8e5}
+th{overflow-wrap:normal;vertical-align:bottom}tr.differs{background:#fff8e5}table.pair{table-layout:fixed}table.pair th:first-child{width:9rem}
 td:first-child,td.pass,td.weak,td.fail,td.not{white-space:nowrap}svg{max-width:100%;height:auto}
 """
 
@@ -69,7 +69,8 @@ def _table(
         return f"<tr{kind}>{''.join(cell(i, value) for i, value in enumerate(row))}</tr>"
 
     body = "".join(map(line, rows))
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+    kind = ' class="pair"' if differs else ""
+    return f"<table{kind}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _identity(told: Mapping[str, Any]) -> str:
@@ -84,7 +85,7 @@ def _identity(told: Mapping[str, Any]) -> str:
 def _shown(value: object) -> str:
     """Plain words for a value of an identity; a hash by its beginning."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_shown(each)}" for name, each in value.items())
+        return ", ".join(f"{str(name).removeprefix('speculative_')} {_shown(each)}" for name, each in value.items())
     text = "" if value is None else str(value)
     return f"{text[:16]}..." if _HASH.fullmatch(text) else text
 
@@ -105,7 +106,10 @@ def _greedy(told: Mapping[str, Any]) -> str:
     ]  # fmt: skip
     places = [each["at"] for row in told["settings"] for each in row["differ"] if each.get("at") is not None]
     plot = steps(
-        "share of texts that are still the baseline's, by token", places, sum(row["texts"] for row in told["settings"])
+        "share of texts that are still the baseline's, by token",
+        places,
+        sum(row["texts"] for row in told["settings"]),
+        max((row["tokens"] // row["texts"] for row in told["settings"] if row["texts"]), default=1),
     )
     head = ("setting", "texts", "tokens", "equal", "ties", "differ", "first difference")
     return f"<h2>Greedy texts, tolerance {told['tolerance_nats']:g} nats</h2>{_table(head, rows)}{plot}"
@@ -145,10 +149,14 @@ def _accounting(told: Mapping[str, Any]) -> str:
         "discarded",
         "tokens_per_pass",
     )
-    rows = [(name, told["baseline"][name], whole[name]) for name in names]
+    rows = [(name, *(_rounded(each[name]) for each in (told["baseline"], whole))) for name in names]
     shares = [a / p if p else 0.0 for p, a in zip(whole["proposed_by_position"], whole["accepted_by_position"], strict=False)]
     plot = bars("share of drafts accepted, by position", shares) if shares else ""
     return f"<h2>Books</h2>{_table(('', 'baseline', 'candidate'), rows)}{plot}{_list('Flags', told['flags'])}"
+
+
+def _rounded(value: object) -> object:
+    return f"{value:.2f}" if isinstance(value, float) else "" if value is None else value
 
 
 def _latency(report: Report) -> str:

@@ -27,9 +27,9 @@ def bars(title: str, shares: Sequence[float]) -> str:
     return _figure(title, body)
 
 
-def steps(title: str, places: Sequence[int], texts: int) -> str:
-    """The share of `texts` that no place has ended yet, over the places."""
-    last = max(places, default=0) + 1
+def steps(title: str, places: Sequence[int], texts: int, length: int = 1) -> str:
+    """The share of `texts` that no place has ended yet, over the places; the longest text has `length` of them."""
+    last = max(length, max(places, default=0) + 1)
     line, left = [(0, 1.0)], texts
     for place in sorted(places):
         line.append((place, left / max(1, texts)))

@@ -60,11 +60,11 @@ class Sample:
         return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
     @property
-    def accepted_by_position(self) -> tuple[int, ...]:
-        """Passes whose draft was accepted up to each place, out of the server's count of passes by drafts accepted; () without it."""
+    def accepted_by_position(self) -> tuple[int, ...] | None:
+        """Passes whose draft was accepted up to each place, out of the server's count of passes by drafts accepted; None without it."""
         told = self.meta.get("spec_correct_drafts_histogram")
         if not isinstance(told, list) or len(told) > MOST_DRAFTED or not all(type(each) is int and each >= 0 for each in told):
-            return ()
+            return None
         return tuple(reversed([*accumulate(reversed(told[1:]))]))
 
     @property

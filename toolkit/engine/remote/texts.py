@@ -183,12 +183,16 @@ class Text:
             sum(each.count(f"spec_{name}") for each in samples)
             for name in ("num_proposed_drafts", "num_correct_drafts", "verify_ct")
         )
-        by_place = tuple(map(sum, zip_longest(*(each.accepted_by_position for each in samples), fillvalue=0)))
+        places = [found for each in samples if (found := each.accepted_by_position) is not None]
+        by_place = tuple(map(sum, zip_longest(*places, fillvalue=0)))
+        depth = (
+            max(len(by_place), -(-proposed // verified)) if verified and places else 0
+        )  # how far each draft reached is not told
         known = len(prompt) - sample.computed if sample.meta else 0
         return Usage(
             input_tokens=len(prompt), cached_tokens=known if self.cached is None else self.cached, output_tokens=len(sample.ids),
             passes=max(each.passes for each in samples), verify_passes=verified, proposed=proposed, accepted=accepted,
-            proposed_by_position=(verified,) * len(by_place), accepted_by_position=by_place,  # how far each draft reached is not told
+            proposed_by_position=(verified,) * depth, accepted_by_position=by_place,
             rows=self.computed + sum(each.rows for each in samples), requests=self.requests, tokens_sent=self.sent,
         )  # fmt: skip
 
