@@ -1,0 +1,83 @@
+/* Rows as integers and their products with a matrix, shared by the threads of a team; included by pass.c alone. */
+#include "native.h"
+#include "team.h"
+
+/* Rows as integers, as the products of one matrix read them. */
+typedef struct {
+    int16_t *X;    /* [groups][inputs / 2][rows of the group][2] */
+    float *S;      /* [groups][inputs / SPAN][rows of the group] */
+    float *scales; /* [rows] */
+} integers;
+
+static int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* The next `bytes` of the space; base NULL only counts. */
+static void *carve(char *base, int64_t *used, int64_t bytes) {
+    char *place = base ? base + *used : NULL;
+    *used += up(bytes, LINE);
+    return place;
+}
+
+static void lay_out_integers(int64_t rows, int64_t inputs, char *base, int64_t *used, integers *q) {
+    q->scales = carve(base, used, rows * 4);
+    q->X = carve(base, used, rows * inputs * 2);
+    q->S = carve(base, used, rows * (inputs / SPAN) * 4);
+}
+
+/* Rows in groups of nearly equal size: group g has rows first(g) ... first(g + 1) - 1. */
+static int64_t groups(const kernels *k, int64_t rows) { return (rows + k->rows - 1) / k->rows; }
+static int64_t first(const kernels *k, int64_t rows, int64_t g) { return rows * g / groups(k, rows); }
+
+/* Quantise row r of `rows` into its place, for products with `w`. */
+static void quantise_row(const kernels *k, const linear *w, const float *x, int64_t r, int64_t rows, const integers *q) {
+    int64_t g = ((r + 1) * groups(k, rows) - 1) / rows, from = first(k, rows, g), n = w->inputs;
+    float *S = w->bits == 4 ? q->S + from * (n / SPAN) + (r - from) : NULL;
+    q->scales[r] = k->quantise(x, n, first(k, rows, g + 1) - from, q->X + from * n + 2 * (r - from), S);
+}
+
+/* The sums of one tile of 8 bits for some rows, rounded to float once, however many stretches they have. */
+static void sums8(const kernels *k, const int8_t *tile, int64_t inputs, const int16_t *X, int rows, float *sums) {
+    int32_t part[MOST_ROWS * TILE];
+    if (inputs <= STRETCH) {
+        k->products(tile, inputs / 2, X, rows, part);
+        for (int i = 0; i < rows * TILE; i++) sums[i] = (float)part[i];
+        return;
+    }
+    int64_t whole[MOST_ROWS * TILE] = {0};
+    for (int64_t from = 0; from < inputs; from += STRETCH) {
+        int64_t count = inputs - from < STRETCH ? inputs - from : STRETCH;
+        k->products(tile + from * TILE, count / 2, X + from * rows, rows, part);
+        for (int i = 0; i < rows * TILE; i++) whole[i] += part[i];
+    }
+    for (int i = 0; i < rows * TILE; i++) sums[i] = (float)whole[i];
+}
+
+/* The sums of tile `at` for the `rows` rows from row `from` on, which are one group. */
+static void tile_sums(const kernels *k, const linear *w, int64_t at, const integers *q, int64_t from, int rows, float *sums) {
+    const int16_t *X = q->X + from * w->inputs;
+    int64_t spans = w->inputs / SPAN;
+    if (w->bits == 8) sums8(k, (const int8_t *)w->tiles + at * TILE * w->inputs, w->inputs, X, rows, sums);
+    else k->products4((const uint8_t *)w->tiles + at * spans * SPAN_BYTES, spans, X, q->S + from * spans, rows, sums);
+}
+
+typedef enum { STORE, ADD, GATE } ending;
+
+/* This thread's share of out = X w: whole tiles, each for all rows, as many rows at a time as the kernel set takes. */
+static void product(const kernels *k, const linear *w, const integers *q, int64_t rows, ending how, float *out, int64_t stride,
+                    team *t) {
+    int64_t tiles = up(w->outputs, TILE) / TILE;
+    SHARED(tile, tiles) {
+        const float *ws = w->scale + tile * TILE, *bias = w->bias ? w->bias + tile * TILE : NULL;
+        for (int64_t g = 0; g < groups(k, rows); g++) {
+            int64_t r = first(k, rows, g);
+            int count = (int)(first(k, rows, g + 1) - r);
+            float sums[MOST_ROWS * TILE];
+            tile_sums(k, w, tile, q, r, count, sums);
+            const float *scales = q->scales + r;
+            if (how == STORE) k->store(sums, count, scales, ws, bias, out + r * stride + tile * TILE, stride);
+            if (how == ADD) k->add(sums, count, scales, ws, bias, out + r * stride + tile * TILE, stride);
+            if (how == GATE) k->gate(sums, count, scales, ws, out + r * stride + tile * TILE / 2, stride);
+        }
+    }
+}
