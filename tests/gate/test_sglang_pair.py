@@ -59,10 +59,10 @@ def test_speculation_that_a_server_claims_and_does_not_count_is_not_proven() -> 
     assert "127.0.0.1" not in str(report.to_json()) and any("server (candidate)" in why for why in report.not_checkable)
 
 
-def test_two_servers_of_one_model_cut_their_streams_as_they_like_and_pass() -> None:
+def test_two_servers_of_one_model_cut_their_streams_as_they_like_and_nothing_is_held() -> None:
     with engine(info={}) as plain, engine(info={"disable_radix_cache": False}, cut=4, incremental=True) as other:
         report = run_gate(plain, other)
-    held = [why for why in report.reasons if "sampled" not in why]
+    held = [why for why in report.reasons if "sampled" not in why and not why.startswith("nothing is under test")]
     assert report.verdict != "HOLD" and held == []
 
 
