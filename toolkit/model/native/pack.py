@@ -57,7 +57,7 @@ def tiles_shape(outputs: int, inputs: int, bits: int) -> tuple[int, ...]:
 def steps_and_offsets(tiles: Tensor) -> Tensor:
     """[outputs / 32, inputs / 32, 2, 32] float16 of tiles of 4 bits, a copy."""
     heads = tiles[..., : 4 * TILE].contiguous().view(torch.float16)
-    return heads.unflatten(-1, (2, TILE))
+    return heads.view(*heads.shape[:-1], 2, TILE)
 
 
 def pack(weight: Tensor, bias: Tensor | None = None, arena: Arena | None = None, *, bits: int = 8) -> Packed:
