@@ -46,7 +46,7 @@ lint: $(STAMP) ## ruff, mypy --strict and the layer table
 
 test: lint model ## lint, then every test, the fast ones first
 	$(BIN)/pytest -q tests/test_tiny.py
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q $(WORKERS) --durations=25 --ignore tests/test_layers.py --ignore tests/test_tiny.py
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -q $(WORKERS) --durations=25 --ignore tests/test_layers.py --ignore tests/test_tiny.py
 
 wheel: $(STAMP) ## dist/*.whl
 	$(BIN)/python -m build -w
