@@ -4,8 +4,8 @@
         rate(k) = (R + L * E(k)) / (cost(R + L * (1 + k)) + L * k * d)        E(k) = 1 + a1 + a1 a2 + ... + a1 ... ak
 
 a_i is the share of drafts that were accepted at position i given that all before it were, over this request. While it has seen
-little, it hopes for _HOPE or for what the engine's other requests had, whichever is more: a text that copies is not to suffer from
-chats before it. A position that nobody has tried is as good as the one before it. cost is measured on this machine, d is the
+little, it hopes for what the engine's other requests had (_HOPE, while there were few), and at the next position for no less than
+it has itself at this one: a text that copies is not to suffer for long from chats before it. cost is measured on this machine, d is the
 drafter's time for a guessed token (draft_costs.py). A request changes its k for a gain of more than MARGIN, or as soon as it has
 fallen behind plain decoding by LOSS; where nothing pays it decodes plainly and tries one token again, ever more rarely.
 Knows nothing about: models, trees' contents. What it chooses never changes an output.
@@ -30,7 +30,7 @@ _MEMORY = 0.97  # what a request's counts keep from pass to pass
 _HOPE = 0.6
 _PRIOR = 3.0  # passes that hope counts for
 _SOONEST, _LATEST = 16, 256  # plain passes between two trials of a drafter that did not pay
-EXPLORE = 0.02  # of the time since the last trial: what a trial may take
+EXPLORE = 0.015  # of the time since the last trial: what a trial may take
 PATIENCE = 1.0  # seconds that a drafter may cost a request beyond what its guesses could save
 _WIDE = 64  # rows of a pass in which reading a token is cheap
 
@@ -67,6 +67,7 @@ class Pace:
         self.lines = 0  # running now
         self.acceptance = Acceptance(memory=0.999)
         self.drafts = DraftCosts()
+        self.rested = 0  # passes without a draft, of all lines, since the last trial of any
         self._tokens, self._nodes = tokens, nodes
 
     @property
@@ -113,7 +114,8 @@ class Stride:
         self._k = 1
         self._asked = 1  # tokens on a path, of the last budget
         self._plain = 0  # passes without a draft since the last one
-        self._wait = _SOONEST
+        self._wait = 0
+        self._trying = False
         self._beside: tuple[int, int] | None = None  # what ran when it last chose
         self._news = True  # a draft was judged since
         self._spent = 0.0  # since a draft was last judged
@@ -141,8 +143,9 @@ class Stride:
         self._guessed += tree.depth
         for each in (self._acceptance, self._pace.acceptance):
             each.learn(tree.depth, accepted)
+        self._trying = False
         if self._k == 0:  # a trial; one in which the drafter had no guess was none
-            self._plain, self._wait = 0, min(2 * self._wait, _LATEST)
+            self._plain, self._wait = 0, min(max(2 * self._wait, _SOONEST), _LATEST)
         self._pace.drafts.learn(self._spent, self._asked, self._unread)
         self._spent, self._unread = 0.0, 0
 
@@ -193,24 +196,30 @@ class Stride:
     def _trial(self) -> int:
         """Now and then one token, where one that is always right would pay: texts change, what was refused so far says little.
 
-        What it takes, to read what came meanwhile included, is at most a share of the time since the last one, however slow the
-        drafter seems: so a drafter that was held up once comes back, and one that is slow costs little.
+        A request that begins where others were refused begins with one. What it takes, to read what came meanwhile included, is at
+        most a share of the time since the last one of any request, however slow the drafter seems: so a drafter that was held up
+        once comes back, and one that is slow costs little.
         """
+        if self._trying:
+            return 1
+        pace = self._pace
         self._plain += 1
+        pace.rested += 1
         if self._plain < self._wait:
             return 0
-        pace = self._pace
         lines, rows, drafts = pace.lines, pace.lines + pace.others, pace.drafts
-        price = lines * (drafts.guess_s + drafts.read_s * self._unread)
+        price = drafts.guess_s + drafts.read_s * self._unread
         now = pace.costs(rows)
-        if price <= EXPLORE * self._plain * now and (rows + lines) * now > MARGIN * rows * pace.costs(rows + lines):
+        if price <= EXPLORE * pace.rested / lines * now and (rows + lines) * now > MARGIN * rows * pace.costs(rows + lines):
+            self._trying, pace.rested = True, 0
             return 1
-        self._wait += _SOONEST  # to look again in every pass would itself cost
+        self._wait = self._plain + _SOONEST  # to look again in every pass would itself cost
         return 0
 
     def _rates(self) -> list[float]:
-        found, before = [], _HOPE
+        found: list[float] = []
+        hope = _HOPE
         for position in range(LONGEST):
-            before = self._pace.acceptance.rate(position, before, 2.0)
-            found.append(self._acceptance.rate(position, max(before, _HOPE), _PRIOR))
+            hope = self._pace.acceptance.rate(position, hope, 2.0)
+            found.append(self._acceptance.rate(position, max(hope, *found[-1:], 0.0), _PRIOR))
         return found
