@@ -5,9 +5,10 @@
 
 a_i is the share of drafts that were accepted at position i given that all before it were, over this request. While it has seen
 little, it hopes for what the engine's other requests had (_HOPE, while there were few), and at the next position for no less than
-it has itself at this one: a text that copies is not to suffer for long from chats before it. cost is measured on this machine, d is the
-drafter's time for a guessed token (draft_costs.py). A request changes its k for a gain of more than MARGIN, or as soon as it has
-fallen behind plain decoding by LOSS; where nothing pays it decodes plainly and tries one token again, ever more rarely.
+it has itself at this one: a text that copies is not to suffer for long from chats before it. cost is measured on this
+machine (pass_costs.py), d is the drafter's time for a guessed token (draft_costs.py). A request changes its k for a gain of more than
+MARGIN, or as soon as it has fallen behind plain decoding by LOSS; where nothing pays it decodes plainly and tries one token again,
+ever more rarely.
 Knows nothing about: models, trees' contents. What it chooses never changes an output.
 Source: expected tokens 2211.17192 section 3.1, with an acceptance for each position in place of one for all.
 """
