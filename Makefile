@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # Python compiles what it imports; compiling everything at once would cost 400 MB and a third of the time.
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --no-compile
 MODEL ?= smollm2
-# Two processes of one thread each are through sooner than one of two; tests that ask the server stay together.
+# Two processes of one thread each are through sooner than one of two; each takes one test at a time, the longest first.
 WORKERS ?= -n 2 --dist loadgroup --no-loadscope-reorder
 
 # SGLang's own metadata demands a CUDA stack, so a machine without a GPU gets it without its dependencies; what it imports

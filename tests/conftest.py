@@ -16,13 +16,8 @@ settings.load_profile("no times")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Two workers (`pytest -n 2 --dist loadgroup`): a file stays on one, with its fixtures, and so does all that asks the server."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        served = item.get_closest_marker("server") is not None
-        item.add_marker(pytest.mark.xdist_group("server" if served else str(item.path)))
-    if hasattr(config, "workerinput"):  # the longest first, so that no worker is left alone with it at the end
+    """Two workers (`pytest -n 2 --dist loadgroup`) take one test at a time: the longest first, so that none is alone with it at the end."""
+    if hasattr(config, "workerinput"):
         items.sort(key=lambda item: 0 if item.get_closest_marker("server") else 1 if item.get_closest_marker("slow") else 2)
 
 

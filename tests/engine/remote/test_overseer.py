@@ -115,7 +115,7 @@ def test_nothing_is_audited_where_nothing_speculates_or_no_number_could_show_any
         assert run(engine)[0].audit is None
     with opened(fast, audit=1.0) as engine:
         asked = len(fast.bodies)
-        found, _ = run(engine, sampling=Params(max_tokens=3, min_tokens=2))
+        found, _ = run(engine, sampling=Params(max_tokens=3, logit_bias={5: -1.0}))
         assert found.audit is not None and found.audit.verdict == "not checkable" and len(fast.bodies) == asked + 1
 
 
