@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from toolkit.contracts import Done, Request, SamplingParams
+from toolkit.engine.audit import CODED_TIES, FLOAT_TIES, HALF_TIES
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.errors import UnsupportedError, UsageError
 
@@ -60,3 +61,14 @@ def test_what_cannot_be_is_refused_by_name() -> None:
         EmbeddedEngine("tiny", format="int8", kv_dtype="q4")
     with pytest.raises(UsageError, match="kv_dtype = 'q3'"):
         EmbeddedEngine("tiny", kv_dtype="q3")
+
+
+def test_an_audit_does_not_take_what_codes_do_to_last_bits_for_faults() -> None:
+    with (
+        EmbeddedEngine("tiny", kv_dtype="q4", kv_blocks=8, audit=1.0, drafter="ngram") as coded,
+        EmbeddedEngine("tiny", format="float32", kv_blocks=8, audit=1.0, drafter="ngram") as exact,
+        EmbeddedEngine("tiny", format="int8", kv_blocks=8, audit=1.0, drafter="ngram") as whole,
+        EmbeddedEngine("tiny", dtype="bfloat16", kv_blocks=8, audit=1.0, drafter="ngram") as half,
+    ):
+        found = [engine._oversight.ties for engine in (coded, exact, whole, half)]
+    assert found == [CODED_TIES, FLOAT_TIES, 0.0, HALF_TIES]

@@ -60,27 +60,27 @@ def served(
                 prompt=body["messages"], sampling=SamplingParams(**told, logprobs=2, stop=tuple(body.get("stop", ()))),
                 grammar=Grammar("json_schema", json.dumps(form["json_schema"]["schema"])) if form else None,
             )  # fmt: skip
-            events = []
-            drafts = []
+            events: list[dict[str, Any]] = []
+            drafts, ids = [], []
             for index in range(body["n"]):
                 result = only_result(engine.generate([request]))
                 assert isinstance(result, Completion)
                 counts["proposed"] += result.usage.proposed
                 counts["accepted"] += result.usage.accepted
                 usage = result.usage
-                if usage.verify_passes:
+                if sglang:
                     drafts.append(
                         {
                             "spec_num_proposed_drafts": usage.proposed,
                             "spec_num_correct_drafts": usage.accepted,
-                            "spec_verify_ct": usage.passes - 1,
+                            "spec_verify_ct": usage.steps + usage.appended - 1,
                         }
                     )
                 result = spoil(result) if spoil else result
                 content = [self._row(each.token_id, each.logprob, each.top) for each in result.logprobs]
-                events.append(
-                    {"choices": [{"index": index, "delta": {"content": result.text}, "logprobs": {"content": content}}]}
-                )
+                ids.append([each.token_id for each in result.logprobs])
+                scores = {"logprobs": {"content": content}} if body.get("logprobs") else {}
+                events.append({"choices": [{"index": index, "delta": {"content": result.text}, **scores}]})
                 events.append(
                     {
                         "choices": [
@@ -88,9 +88,10 @@ def served(
                         ]
                     }
                 )
-            count = sum(len(each["choices"][0]["logprobs"]["content"]) for each in events[::2])
-            events.append({"choices": [], "usage": {"completion_tokens": count}})
-            if drafts and sglang and body.get("return_spec_tokens_details"):
+            events.append({"choices": [], "usage": {"completion_tokens": sum(map(len, ids))}})
+            if sglang is not None and body.get("return_output_ids_in_sglext"):
+                events.append({"choices": [], "sglext": {"output_ids": ids}})
+            if drafts and body.get("return_spec_tokens_details"):
                 events.append({"choices": [], "sglext": {"spec_tokens_details": drafts if body["n"] > 1 else drafts[0]}})
             self._send("".join(f"data: {json.dumps(each)}\n\n" for each in events) + "data: [DONE]\n\n")
 

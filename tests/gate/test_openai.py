@@ -17,7 +17,7 @@ from toolkit.gate.open import open_named
 from toolkit.gate.openai import OpenAiEngine, Spelled
 from toolkit.gate.report import Report
 from toolkit.gate.run import run_gate
-from toolkit.gate.sglext import books
+from toolkit.gate.sglext import books, output_ids
 from toolkit.results import only_result
 
 
@@ -114,6 +114,30 @@ def test_a_sglang_server_tells_what_drafts_for_it_and_what_became_of_the_drafts(
 )
 def test_books_of_another_shape_are_no_books(event: dict[str, object]) -> None:
     assert books(event, 1) is None
+
+
+def test_a_sglang_servers_tokens_are_those_of_its_own_field_and_its_streams_scores_are_not_asked_for(
+    plain: EmbeddedEngine, drafted: EmbeddedEngine
+) -> None:
+    request = Request(prompt=CHAT, sampling=SamplingParams(max_tokens=12, ignore_eos=True))
+    expected = only_result(plain.generate([request]))
+    with served(plain, sglang="") as url, served(drafted, has_metrics=False, sglang="ngram") as other:
+        engine = OpenAiEngine(url)
+        found = only_result(engine.generate([request]))
+        with pytest.raises(UnsupportedError, match="leaves some out"):
+            only_result(engine.generate([replace(request, sampling=replace(request.sampling, logprobs=0))]))
+        report = gate(engine, other, {})
+        engine.close()
+    assert isinstance(found, Completion) and isinstance(expected, Completion)
+    assert found.token_ids == expected.token_ids and found.text == expected.text and found.logprobs == ()
+    assert (report.verdict, report.reasons) == ("PASS", ())
+    assert any("leaves some out" in why for why in report.not_checkable)
+
+
+@pytest.mark.parametrize("told", [None, "x", [], [[1], [2]], [[1, -1]], [[True]], [["1"]], [None]])
+def test_token_ids_of_another_shape_are_none(told: object) -> None:
+    assert output_ids({"sglext": {"output_ids": told}}, 1) is None
+    assert output_ids({"sglext": {"output_ids": [[1, 2]]}}, 1) == [[1, 2]]
 
 
 def test_a_server_that_garbles_is_held(baseline: OpenAiEngine, plain: EmbeddedEngine, memory: Memory) -> None:

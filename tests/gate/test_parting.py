@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from toolkit.contracts import Completion, Request, SamplingParams, TokenLogprob
+from toolkit.engine.audit import CODED_TIES, FLOAT_TIES, HALF_TIES, INT8_TIES
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.errors import UnsupportedError
 from toolkit.gate.openai import Spelled
-from toolkit.gate.parting import CODED_TIES, FLOAT_TIES, HALF_TIES, INT8_TIES, SERVER_TIES, parting, tolerance
+from toolkit.gate.parting import SERVER_TIES, parting, tolerance
 from toolkit.sample.filters import adjust
 
 

@@ -26,10 +26,20 @@ from toolkit.engine.listed import Listed
 from toolkit.sample.filters import distribution, is_plain
 
 ALARM = 1e-6  # probability that the likelihood test fails a good text
+INT8_TIES = 0.0  # integer sums have one result
 FLOAT_TIES = 1e-4  # nats by which rows of float32 differ with the shape of the pass that computed them
+HALF_TIES = 0.1  # bfloat16 and float16
+CODED_TIES = 0.5  # keys of few bits: a last bit that crosses a border between two codes moves all layers above (.32 was seen)
 SERVER_TIES = 0.1  # the same for a server in bfloat16
 _WRONG = (1 / 8, 1 / 64)  # share of tokens that are uniform noise
 _POWERS = (0.5, 2.0)
+
+
+def ties_of(form: str, kv_dtype: str = "auto") -> float:
+    """Nats between two tokens that an engine's numbers may order either way, by its `format` and `kv_dtype`."""
+    if kv_dtype.startswith("q"):
+        return CODED_TIES
+    return INT8_TIES if form.startswith(("int8", "int4")) else FLOAT_TIES if form == "float32" else HALF_TIES
 
 
 def chosen(share: float, request_id: str, index: int, seed: int) -> bool:

@@ -21,7 +21,7 @@ import torch
 from toolkit.contracts import Capabilities, Done, Event, Failed, Prompt, Request, require
 from toolkit.draft.contract import DRAFTERS, Source
 from toolkit.engine.admission import Limits, admit, checked_ids, prompt_ids, reserve_blocks
-from toolkit.engine.audit import FLOAT_TIES
+from toolkit.engine.audit import ties_of
 from toolkit.engine.breaker import Breaker
 from toolkit.engine.calibrate import calibrate
 from toolkit.engine.forward import KV_DTYPES, Forward
@@ -129,8 +129,7 @@ class EmbeddedEngine(Front):
         self._forward.files = open_prefix_dir(self._forward, mark, prefix_dir, most_bytes=prefix_bytes)
         costs = calibrate(self._forward, batch_rows=batch_rows) if self._source is not None else None
         self._pace = plan.pace(costs) if costs is not None else None
-        ties = 0.0 if isinstance(decoder, NativeDecoder) else FLOAT_TIES
-        self._oversight = Oversight(share=float(audit), ties=ties, breaker=breaker or Breaker())
+        self._oversight = Oversight(share=float(audit), ties=ties_of(self.format, kv_dtype), breaker=breaker or Breaker())
         self.metrics = Metrics(self._oversight.breaker, self._forward.files.counts if self._forward.files is not None else {})
         self._line = Speculated  # what one sample's speculation is
         self._likeliest = _likeliest(decoder)

@@ -15,7 +15,7 @@ from typing import Any
 
 from toolkit.contracts import Completion, Grammar, Request, Tokenizer
 from toolkit.engine.repeats import repetition
-from toolkit.errors import ToolkitError
+from toolkit.errors import ToolkitError, UnsupportedError
 from toolkit.gate.sandbox import run
 from toolkit.schema import parse_json
 from toolkit.validate.check import Validator
@@ -87,7 +87,7 @@ def stop(request: Request, result: Completion, told: Told, tokenizer: Tokenizer)
     for each in request.sampling.stop:
         if each in result.text:
             return f"the stop string {each!r} is in the text"
-    whole = tokenizer.decode(result.token_ids) if result.token_ids else None
+    whole = _spelled(result, tokenizer)
     if whole is None or result.finish_reason != "stop" or not isinstance(result.matched_stop, str):
         return (
             "" if whole is None or result.finish_reason != "length" or result.text == whole else "the text is not its tokens'"
@@ -119,7 +119,15 @@ def ends_after(request: Request, result: Completion, told: Told, tokenizer: Toke
 def whole_characters(request: Request, result: Completion, told: Told, tokenizer: Tokenizer) -> str:
     if "\ufffd" in result.text:
         return "a character was cut: the text holds U+FFFD"
-    return "" if not result.token_ids or tokenizer.decode(result.token_ids) == result.text else "the text is not its tokens'"
+    return "" if _spelled(result, tokenizer) in (None, result.text) else "the text is not its tokens'"
+
+
+def _spelled(result: Completion, tokenizer: Tokenizer) -> str | None:
+    """The text that its tokens are; None where the engine tells no tokens, or not what they are spelled like."""
+    try:
+        return tokenizer.decode(result.token_ids) if result.token_ids else None
+    except UnsupportedError:
+        return None
 
 
 def varied(request: Request, result: Completion, told: Told, tokenizer: Tokenizer) -> str:

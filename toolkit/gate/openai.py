@@ -2,8 +2,8 @@
 
 In: requests whose prompt is a chat.   Out: events, as of every engine.
 Such a server tells no token ids: where it reports log-probabilities, a token is what it is spelled like, and its id is made of that; else
-there is text only. It cannot score, and shows no books; vLLM's counters of drafts are read from /metrics where they are, SGLang's in its
-own field of a stream (sglext.py).
+there is text only. It cannot score, and shows no books; vLLM's counters of drafts are read from /metrics where they are. SGLang's counters
+and its token ids stand in its own field at the end of a stream (sglext.py); log-probabilities are not asked of it, for its stream has gaps.
 What has no field in that API is refused by name. Fields of vLLM's and SGLang's own (top_k, min_p, ignore_eos, ...) are sent: a server
 that does not know them refuses, or shows by its answers that it ignores them.
 Knows nothing about: canaries, verdicts.
@@ -77,6 +77,9 @@ class Spelled:
         return self._bytes.get(token_id, b"")
 
     def decode(self, ids: Iterable[int]) -> str:
+        ids = list(ids)
+        if not all(each in self._bytes for each in ids):
+            self._refuse("the spelling of token ids")
         return b"".join(map(self.token_bytes, ids)).decode(errors="replace")
 
     def encode(self, text: str, *, control: bool = False) -> list[int]:
@@ -86,7 +89,7 @@ class Spelled:
         self._refuse("token ids of a chat")
 
     def _refuse(self, what: str) -> NoReturn:
-        raise UnsupportedError(f"{what} are not known of an OpenAI-compatible server: it takes and gives text")
+        raise UnsupportedError(f"{what}: not known of an OpenAI-compatible server, it takes and gives text")
 
 
 @dataclass(slots=True)
@@ -204,13 +207,16 @@ class OpenAiEngine:
             events.put(None)
 
     def _answer(self, request: Request) -> Iterator[Event]:
-        body, began, first = {**_body(request, self._model["id"]), **self._more}, time.perf_counter(), 0.0
+        body, began, first = self._asked(request), time.perf_counter(), 0.0
         samples = [_Sample() for _ in range(request.sampling.n)]
         told, books = 0, Usage()
         for event in self._connection.stream("/chat/completions", body):
             usage = event.get("usage")
             told = usage["completion_tokens"] if isinstance(usage, dict) else told
-            books = sglext.books(event, len(samples)) or books
+            if self._more:
+                books = sglext.books(event, len(samples)) or books
+                for sample, ids in zip(samples, sglext.output_ids(event, len(samples)) or (), strict=False):
+                    sample.ids = ids
             for choice in event.get("choices") or ():
                 sample = samples[choice.get("index", 0)]
                 delta = self._take(sample, choice)
@@ -221,6 +227,16 @@ class OpenAiEngine:
                 return
         end = time.perf_counter()
         yield from self._results(request, samples, told, books, Timing(ttft_s=(first or end) - began, e2e_s=end - began))
+
+    def _asked(self, request: Request) -> dict[str, Json]:
+        body = _body(request, self._model["id"])
+        if not self._more:
+            return {**body, "logprobs": True, "top_logprobs": TOPS}
+        if request.sampling.logprobs is not None:
+            raise UnsupportedError(
+                "log-probabilities over SGLang's chat completions: its stream leaves some out (ask its own address)"
+            )
+        return {**body, **self._more}
 
     def _take(self, sample: _Sample, choice: Mapping[str, Json]) -> tuple[str, list[int]]:
         text = (choice.get("delta") or {}).get("content") or ""
@@ -279,7 +295,7 @@ def _body(request: Request, model: str) -> dict[str, Json]:
         raise UnsupportedError(f"{what} is not part of the chat completions API")
     body: dict[str, Json] = {
         "model": model, "messages": messages, "stream": True, "stream_options": {"include_usage": True}, "n": params.n,
-        "temperature": params.temperature, "max_tokens": params.max_tokens, "logprobs": True, "top_logprobs": TOPS,
+        "temperature": params.temperature, "max_tokens": params.max_tokens,
     }  # fmt: skip
     given: dict[str, tuple[Json, Json]] = {
         "top_p": (params.top_p, 1.0), "top_k": (params.top_k, 0), "min_p": (params.min_p, 0.0), "seed": (params.seed, None),

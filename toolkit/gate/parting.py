@@ -15,13 +15,10 @@ from typing import NamedTuple
 
 from toolkit.contracts import Completion, Engine, Request
 from toolkit.engine.admission import prompt_ids
+from toolkit.engine.audit import CODED_TIES, HALF_TIES, ties_of
 from toolkit.errors import ToolkitError
 
-INT8_TIES = 0.0  # integer sums have one result
-FLOAT_TIES = 1e-4  # float32 in one process: rows differ with the shape of the pass that computed them
 SERVER_TIES = 1e-3  # float32 in a server
-HALF_TIES = 0.1  # bfloat16 and float16
-CODED_TIES = 0.5  # keys of few bits: a last bit that crosses a border between two codes moves all layers above (.32 was seen)
 
 
 class Parting(NamedTuple):
@@ -87,5 +84,5 @@ def tolerance(baseline: Engine, candidate: Engine) -> float:
 def _ties(engine: Engine) -> float:
     form = getattr(engine, "format", None)
     if form is not None:
-        return INT8_TIES if form.startswith(("int8", "int4")) else FLOAT_TIES if form == "float32" else HALF_TIES
+        return ties_of(form)
     return SERVER_TIES if getattr(getattr(engine, "facts", None), "dtype", "") == "float32" else HALF_TIES

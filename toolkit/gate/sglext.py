@@ -1,6 +1,8 @@
-"""Sglext: what a SGLang server tells beyond the chat completions API, to those who ask - who it is, what became of its drafts.
+"""Sglext: what a SGLang server tells beyond the chat completions API, to those who ask - who it is, its tokens, what became of its drafts.
 
-In: the server's root; an event of a stream.   Out: fields of an identity; books.
+Its stream leaves out the log-probabilities of passes without new text (the first half of a character, an end): they do not tell the
+tokens of a text, and how many they leave out depends on how many tokens a pass gives. Its own field at the end has them all.
+In: the server's root; an event of a stream.   Out: fields of an identity; token ids; books.
 Knows nothing about: requests, verdicts.
 Invariants: what is not told, or is of another shape, is left out: a server without these fields is one like any other.
 Source: SGLang 0.5.23, entrypoints/openai/protocol.py (`SglExt`, `SpecTokensDetails`; read), `/server_info`.
@@ -16,7 +18,7 @@ from toolkit.contracts import Json, Usage
 from toolkit.engine.remote.connection import Connection
 from toolkit.errors import ToolkitError
 
-ASKED: Mapping[str, Json] = {"return_spec_tokens_details": True}
+ASKED: Mapping[str, Json] = {"return_spec_tokens_details": True, "return_output_ids_in_sglext": True}
 _TOLD = {"version": "server", "dtype": "dtype", "kv_cache_dtype": "kv_dtype"}
 _COUNTS = {"spec_num_proposed_drafts": "proposed", "spec_num_correct_drafts": "accepted", "spec_verify_ct": "verify_passes"}
 
@@ -48,6 +50,15 @@ def books(event: Mapping[str, Json], samples: int) -> Usage | None:
     if len(rows) != samples or not all(_is_count(row.get(name)) for row in rows for name in _COUNTS):
         return None
     return Usage(**{ours: sum(row[theirs] for row in rows) for theirs, ours in _COUNTS.items()})
+
+
+def output_ids(event: Mapping[str, Json], samples: int) -> list[list[int]] | None:
+    """The token ids of every sample of a request, where an event of its stream has them."""
+    extension = event.get("sglext")
+    told = extension.get("output_ids") if isinstance(extension, dict) else None
+    if not isinstance(told, list) or len(told) != samples:
+        return None
+    return told if all(isinstance(row, list) and all(map(_is_count, row)) for row in told) else None
 
 
 def _is_count(value: Json) -> bool:
