@@ -13,8 +13,11 @@ from toolkit.contracts import Completion, Request, SamplingParams, TokenLogprob
 from toolkit.engine.audit import CODED_TIES, FLOAT_TIES, HALF_TIES, INT8_TIES
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.errors import UnsupportedError
+from toolkit.gate.arm import Answer
+from toolkit.gate.greedy import Setting, _row
 from toolkit.gate.openai import Spelled
 from toolkit.gate.parting import SERVER_TIES, parting, tolerance
+from toolkit.gate.report import Findings
 from toolkit.sample.filters import adjust
 
 
@@ -101,3 +104,25 @@ def test_the_tolerance_is_that_of_the_coarser_numbers(engine: EmbeddedEngine) ->
     coded.kv_dtype = "q4"  # type: ignore[attr-defined]
     assert tolerance(coded, coded) == CODED_TIES  # type: ignore[arg-type]
     assert tolerance(names[1], coded) == FLOAT_TIES, "4 bits that are under test are no tie"  # type: ignore[arg-type]
+
+
+class Said:
+    """An arm that gives the same answers to all."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers, self.asked = list(answers), 0
+        self.engine = None
+
+    def ask(self, what: str, requests: object, *, together: int) -> list[Answer]:
+        self.asked += 1
+        return self.answers
+
+
+def test_where_all_is_refused_nothing_is_compared_and_the_baseline_need_not_repeat_itself() -> None:
+    request = Request(prompt="a")
+    refuses = Said(Answer(request, error=UnsupportedError("a penalty is not supported")))
+    baseline = Said()
+    findings = Findings()
+    row = _row(Setting("penalties", SamplingParams(), 1), [request], baseline, refuses, 0.0, findings)  # type: ignore[arg-type]
+    assert (baseline.asked, row["texts"], findings.blocks, findings.holds) == (0, 0, [], [])
+    assert findings.not_checkable == ["greedy, penalties: a penalty is not supported"]

@@ -86,10 +86,15 @@ def _row(
     setting: Setting, requests: Sequence[Request], baseline: Arm, candidate: Arm, ties: float, findings: Findings
 ) -> dict[str, Any]:  # fmt: skip
     where = f"greedy, {setting.name}"
+    row: dict[str, Any] = {"name": setting.name, "texts": 0, "tokens": 0, "equal": 0, "ties": [], "differ": []}
+    found = candidate.ask(where, requests, together=setting.together)
+    if all(
+        each.is_refused for each in found
+    ):  # then nothing is compared, and how the baseline does it says nothing of this pair
+        findings.not_checkable.append(f"{where}: {found[0].error}")
+        return row | {"differ_count": 0, "tie_count": 0}
     expected = baseline.ask(where, requests, together=setting.together)
     again = baseline.ask(where, requests[:REPEATED], together=REPEATED)
-    found = candidate.ask(where, requests, together=setting.together)
-    row: dict[str, Any] = {"name": setting.name, "texts": 0, "tokens": 0, "equal": 0, "ties": [], "differ": []}
     for one, two in zip(expected, again, strict=False):
         if one.error is None and two.error is None and _differs(baseline.engine, one, two, ties) == "differ":
             findings.blocks.append(f"{where}: the baseline does not repeat itself")
