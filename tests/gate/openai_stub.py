@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -22,6 +25,8 @@ def served(
 ) -> Iterator[str]:  # fmt: skip
     """The URL of the server, its /v1 included. `sglang`: it is one of SGLang, with that speculation ("" = none)."""
     counts = {"proposed": 0, "accepted": 0}
+    # what is drawn without a seed is another text each time, and the same ones in every run of a test
+    fresh = itertools.count(zlib.crc32(f"{engine.capabilities.drafters}/{sglang}".encode()) * 1000)
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: Any) -> None: ...
@@ -63,7 +68,8 @@ def served(
             events: list[dict[str, Any]] = []
             drafts, ids = [], []
             for index in range(body["n"]):
-                result = only_result(engine.generate([request]))
+                drawn = request.sampling if "seed" in told else replace(request.sampling, seed=next(fresh))
+                result = only_result(engine.generate([replace(request, sampling=drawn)]))
                 assert isinstance(result, Completion)
                 counts["proposed"] += result.usage.proposed
                 counts["accepted"] += result.usage.accepted

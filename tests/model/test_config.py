@@ -71,6 +71,7 @@ def test_what_is_not_implemented_is_refused_by_name(change: dict[str, Any], word
         ({"head_dim": 7}, "head_dim = 7"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps"),
         ({"rope_theta": -1}, "rope_theta"),
+        ({"rope_theta": 10**400}, "rope_theta"),
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings"),
         ({"rope_scaling": 3}, "must be an object"),
         ({"rope_scaling": ROPE | {"high_freq_factor": 1.0}}, "high_freq_factor"),

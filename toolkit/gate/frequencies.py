@@ -3,7 +3,7 @@
     feature of a text     its token at a place, its pair of tokens at a place, its length, its distinct tokens, its longest
                           run, the quarter of all texts that its log-probability is in
     test                  for every value of every feature: how often on each side - Fisher's exact test, two-sided
-    correction            Bonferroni: some true hypothesis is refused with a probability of at most `alarm`, whatever they have in common
+    correction            Bonferroni, over tests and looks: some true hypothesis is refused with a probability of at most `alarm`, whatever they have in common
 
 In: texts of both sides, all answers to one request.   Out: the smallest corrected p-value, where it was, the power.
 Knows nothing about: engines.
@@ -63,8 +63,8 @@ class Comparison:
         }  # fmt: skip
 
 
-def compare(one: Heap, two: Heap) -> Comparison:
-    """Of as many texts on either side."""
+def compare(one: Heap, two: Heap, *, looks: int = 1) -> Comparison:
+    """Of as many texts on either side. `looks`: how often whoever asks might have compared; all of them share the rate."""
     cuts = _cuts([*one, *two])
     first, second = (Counter(item for text in heap for item in features(text, cuts).items()) for heap in (one, two))
     least = _least(min(len(one), len(two)))
@@ -74,9 +74,8 @@ def compare(one: Heap, two: Heap) -> Comparison:
         return Comparison(1.0, 0, texts)
     found = [(fisher(first[item], second[item], len(one), len(two)), item) for item in seen]
     p, (feature, value) = min(found, key=lambda each: each[0])
-    return Comparison(
-        min(1.0, p * len(found)), len(found), texts, feature, repr(value), first[feature, value], second[feature, value]
-    )
+    tests = len(found) * looks
+    return Comparison(min(1.0, p * tests), tests, texts, feature, repr(value), first[feature, value], second[feature, value])
 
 
 def _cuts(texts: Heap) -> list[float]:

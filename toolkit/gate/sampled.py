@@ -3,7 +3,8 @@
     frequencies   texts of both arms, seeds all distinct (frequencies.py)
     seeded        the same seeds on both: a drafter that draws nothing must give the very same tokens
     acceptance    of a drafter that draws: what becomes of each draft, given the draft (acceptance.py)
-    control       the baseline at another temperature, without filters: a test that does not refuse it proves nothing
+    control       the baseline at another temperature, without filters: a test that does not refuse it proves nothing, and is given
+                  more texts once; a candidate is judged once all the same, by every text there is, at half the rate
 
 In: both arms, how much.   Out: JSON. Findings: a difference is a hold, a control that is not refused a doubt.
 Knows nothing about: drafters, but for whether they draw.
@@ -27,6 +28,8 @@ from toolkit.gate.greedy import lifted
 from toolkit.gate.report import Findings
 
 WARMER = 2.5  # times the temperature of a control
+LOOKS = 2  # times that a setting may be looked at: where the control is missed, more is drawn
+MORE = 3  # times as many texts again for the second look
 TOGETHER = 4  # samples of one request: few, so that speculation pays
 _LETTERS = "abcdefgh"
 _SCORED = 32  # texts that are scored at a time
@@ -79,13 +82,18 @@ def _row(setting: Setting, baseline: Arm, candidate: Arm, count: int, seeds: int
         setting,
         sampling=replace(setting.sampling, temperature=WARMER * setting.sampling.temperature, top_k=0, top_p=1.0, min_p=0.0),
     )
-    heaps: list[Heap] = []  # the candidate's first: what it refuses need not be asked of the baseline
-    for arm, asked, offset in ((candidate, setting, 250_000), (baseline, setting, 0), (baseline, warmer, 500_000)):
-        answers = arm.ask(where, _requests(arm.engine, asked, count, seeds + offset), together=arm.at_once)
-        if _stopped(where, arm, answers, findings, blame=arm is candidate):
-            return None
-        heaps.append(_heap(baseline.engine, answers))
-    found, control = compare(heaps[1], heaps[0]), compare(heaps[1], heaps[2])
+    heaps: list[Heap] = [(), (), ()]  # the candidate's first: what it refuses need not be asked of the baseline
+    asked = ((candidate, setting, 250_000), (baseline, setting, 0), (baseline, warmer, 500_000))
+    for numbers in (range(count // TOGETHER), range(count // TOGETHER, (1 + MORE) * count // TOGETHER)):
+        for place, (arm, each, offset) in enumerate(asked):
+            answers = arm.ask(where, _requests(arm.engine, each, numbers, seeds + offset), together=arm.at_once)
+            if _stopped(where, arm, answers, findings, blame=arm is candidate):
+                return None
+            heaps[place] = [*heaps[place], *_heap(baseline.engine, answers)]
+        control = compare(heaps[1], heaps[2], looks=LOOKS)
+        if control.differs:  # which the candidate has no part in
+            break
+    found = compare(heaps[1], heaps[0], looks=LOOKS)
     _judge(where, found, control, findings)
     return {"name": setting.name, **found.record(), "control": control.record()}
 
@@ -114,14 +122,14 @@ def _judge(where: str, found: Comparison, control: Comparison, findings: Finding
         )
 
 
-def _requests(engine: Engine, setting: Setting, count: int, seeds: int) -> list[Request]:
+def _requests(engine: Engine, setting: Setting, numbers: range, seeds: int) -> list[Request]:
     return [
         Request(
             prompt=[{"role": "user", "content": setting.prompt}],
             sampling=replace(setting.sampling, n=TOGETHER, seed=seeds + i if has_seeds(engine) else None),
             grammar=setting.grammar,
         )
-        for i in range(count // TOGETHER)
+        for i in numbers
     ]
 
 
@@ -160,7 +168,7 @@ def _seeded(baseline: Arm, candidate: Arm, tier: str, seed: int, findings: Findi
     requests = [
         replace(request, sampling=replace(request.sampling, n=2, max_tokens=3 * request.sampling.max_tokens))
         for place, setting in enumerate(settings(baseline.engine, seed))
-        for request in _requests(baseline.engine, setting, 16 if tier == "quick" else 64, seed * 1000 + 100 * place)
+        for request in _requests(baseline.engine, setting, range(4 if tier == "quick" else 16), seed * 1000 + 100 * place)
     ]
     expected, found = (arm.ask(where, requests, together=2) for arm in (baseline, candidate))
     if _stopped(where, baseline, expected, findings, blame=False) or _stopped(where, candidate, found, findings, blame=True):

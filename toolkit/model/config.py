@@ -9,7 +9,7 @@ Source: the configuration classes of Hugging Face transformers (field names and 
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -150,7 +150,7 @@ def _count(data: Mapping[str, Any], key: str, most: int = _MOST) -> int:
 
 def _real(data: Mapping[str, Any], key: str) -> float:
     value = data.get(key)
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max:
         return float(value)
     raise InputError(f"config.json: {key} = {str(value)[:80]} is not allowed: a positive number")
 

@@ -28,6 +28,8 @@ def read_config(folder: Path) -> ModelConfig:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file of bounded size; InputError where it is absent or none."""
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise InputError(f"{path} is no file")
         if path.stat().st_size > _MOST_JSON:
             raise InputError(f"{path} is larger than {_MOST_JSON} bytes")
         data = json.loads(path.read_bytes())
