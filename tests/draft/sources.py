@@ -36,6 +36,7 @@ OPTIONS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "model": ({"width": 1, "floor": 0.0}, {"draw": True, "width": 1, "floor": 0.0}, {"draw": True, "width": 3, "floor": 0.0}),
     "medusa": ({"width": 1, "floor": 0.0}, {"draw": True}),
     "mtp": ({"width": 1, "floor": 0.0}, {"draw": True, "width": 1, "floor": 0.0}, {"draw": True, "width": 3, "floor": 0.0}),
+    "ngram+mtp": ({"fill": True},),
 }
 HEADS: Mapping[str, Callable[[str, Target], Path]] = {"mtp": mtp_folder, "medusa": medusa_folder}
 

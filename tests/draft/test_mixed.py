@@ -11,7 +11,7 @@ from tests.draft.sources import torch_target
 from toolkit.contracts import SamplingParams
 from toolkit.draft import mixed
 from toolkit.draft.contract import Budget, Commit, Cost, Target
-from toolkit.draft.mixed import FirstOf, FirstOfSource
+from toolkit.draft.mixed import FirstOf, FirstOfSource, joined
 from toolkit.draft.tree import EMPTY, DraftTree, chain
 from toolkit.errors import UsageError
 
@@ -78,6 +78,41 @@ def test_the_first_that_has_a_guess_proposes_and_the_rest_are_not_asked() -> Non
     assert drafter.propose(BUDGET).tokens == (7,)
     assert (silent.asked, sure.asked, idle.asked) == (1, 1, 0)
     assert len(FirstOf([silent, silent]).propose(BUDGET)) == 0
+
+
+def paths(tree: DraftTree) -> list[tuple[int, ...]]:
+    return [tuple(tree.tokens[node] for node in path) for path in tree.paths]
+
+
+def test_filled_up_a_tree_has_the_paths_of_both_each_once_and_the_first_ones_first() -> None:
+    first = chain([1, 2, 3])
+    second = DraftTree((4, 1, 2, 5, 9), (-1, -1, 1, 1, 0))
+    whole = joined(first, second)
+    assert paths(whole)[:3] == paths(first)
+    assert sorted(paths(whole)) == sorted({*paths(first), *paths(second)})
+    assert paths(joined(EMPTY, second)) == paths(second) and paths(joined(first, EMPTY)) == paths(first)
+
+
+def test_the_parts_behind_have_the_room_that_is_left_and_are_not_asked_where_there_is_none() -> None:
+    rooms: list[int] = []
+
+    class Asked(Stub):
+        def propose(self, budget: Budget) -> DraftTree:
+            rooms.append(budget.nodes)
+            return super().propose(budget)
+
+    parts = [Asked(chain([1, 2])), Asked(EMPTY), Asked(chain([1, 5])), Asked(chain([6]))]
+    assert paths(FirstOf(parts, fill=True).propose(BUDGET)) == [(1,), (1, 2), (1, 5), (6,)]
+    assert rooms == [4, 2, 2, 1]
+    idle = Stub(chain([7]))
+    assert len(FirstOf([Stub(chain([1, 2, 3, 4])), idle], fill=True).propose(BUDGET)) == 4 and idle.asked == 0
+
+
+def test_draws_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StubSource, "draw", True)
+    assert not Pair(torch_target(), {}).fill
+    with pytest.raises(UsageError, match="cannot fill"):
+        Pair(torch_target(), {"fill": True})
 
 
 def test_every_part_hears_every_commit() -> None:

@@ -25,7 +25,7 @@ ARMS = (
     "mtp:tokens=4,width=1",
     "mtp:nodes=12",
     "ngram+mtp:tokens=4,ngram.width=1,mtp.width=1",
-    "ngram+mtp:nodes=12",
+    "ngram+mtp:nodes=12,fill=true",
 )
 
 

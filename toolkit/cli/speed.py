@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from toolkit.bench.llamacpp_peer import LlamaCppPeer
 
 PARTS = ("beams", "plain", "speculation")
-ARMS = ("ngram", "model", "medusa:nodes=12", "mtp:tokens=3,width=1", "mtp:nodes=12", "mtp", "ngram+mtp", "ngram+mtp:nodes=12")
+# Trees of given nodes have no floor: they show what tokens a pass there are to be had, whatever the rows cost.
+ARMS = (
+    "ngram",
+    "model",
+    "medusa:nodes=48,width=32,floor=0",
+    "mtp:tokens=3,width=1",
+    "mtp:nodes=12,width=12,floor=0",
+    "mtp",
+    "ngram+mtp",
+    "ngram+mtp:nodes=24,fill=true,mtp.width=12,mtp.floor=0",
+)
 BEST = ("mtp", "mtp:nodes=12", "ngram+mtp", "ngram+mtp:nodes=12", "ngram")  # arms of which one is the fastest
 
 

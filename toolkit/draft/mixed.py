@@ -1,6 +1,6 @@
 """FirstOf: several drafters in one, the first that has a guess proposes; "ngram+mtp" is the one in the table.
 
-In: what its parts take.   Out: the tree of the first part that has one.
+In: what its parts take.   Out: the tree of the first part that has one; with `fill` the next part's guesses in the room that is left.
 Knows nothing about: how its parts guess.
 Invariants: every part sees every commit, so each could propose at any time; closing closes all, also where one fails.
 Source: own; copying is the n-gram part's, what is new the other's.
@@ -10,18 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from toolkit.draft.contract import DRAFTERS, Budget, Commit, Cost, Drafter, Source, Target
 from toolkit.draft.options import Options
-from toolkit.draft.tree import EMPTY, DraftTree
+from toolkit.draft.tree import EMPTY, ROOT, DraftTree
+from toolkit.errors import UsageError
 
 
 class FirstOf:
-    """Drafters of one sequence, asked in order."""
+    """Drafters of one sequence, asked in order. fill: on and on, until the budget is used up."""
 
-    def __init__(self, parts: Sequence[Drafter]) -> None:
+    def __init__(self, parts: Sequence[Drafter], *, fill: bool = False) -> None:
         self.parts = tuple(parts)
+        self._fill = fill
 
     def observe(self, commit: Commit) -> None:
         """Every part takes it in."""
@@ -29,8 +32,14 @@ class FirstOf:
             part.observe(commit)
 
     def propose(self, budget: Budget) -> DraftTree:
-        """The first tree that is not empty."""
-        return next((tree for part in self.parts if len(tree := part.propose(budget))), EMPTY)
+        """The first tree that is not empty; with `fill` joined with those of the parts behind it."""
+        if not self._fill:
+            return next((tree for part in self.parts if len(tree := part.propose(budget))), EMPTY)
+        whole = EMPTY
+        for part in self.parts:
+            if len(whole) < budget.nodes:
+                whole = joined(whole, part.propose(replace(budget, nodes=budget.nodes - len(whole))))
+        return whole
 
     def close(self) -> None:
         """Close every part; the first error is raised after the last was closed."""
@@ -39,8 +48,25 @@ class FirstOf:
                 stack.callback(part.close)
 
 
+def joined(first: DraftTree, second: DraftTree) -> DraftTree:
+    """Both trees in one: the nodes of the first, then what the second has beside them. Nothing in them was drawn."""
+    tokens, parents = list(first.tokens), list(first.parent)
+    known = {(parent, token): node for node, (parent, token) in enumerate(zip(parents, tokens, strict=True))}
+    place = {ROOT: ROOT}
+    for node, (parent, token) in enumerate(zip(second.parent, second.tokens, strict=True)):
+        where = (place[parent], token)
+        if where not in known:
+            known[where] = len(tokens)
+            tokens.append(token)
+            parents.append(where[0])
+        place[node] = known[where]
+    return DraftTree(tuple(tokens), tuple(parents))
+
+
 class FirstOfSource:
-    """Sources of the table, in order. Options: one mapping a part, under its name: {"ngram": {"min_match": 3}}."""
+    """Sources of the table, in order. Options: one mapping a part, under its name: {"ngram": {"min_match": 3}}; fill (use up the
+    nodes of a budget that the first part with a guess leaves over with the next part's, False: worth it where tokens a pass count and rows do not).
+    """
 
     name: str
     parts: tuple[str, ...]
@@ -49,11 +75,14 @@ class FirstOfSource:
     def __init__(self, target: Target, options: Mapping[str, Any]) -> None:
         given = Options(self.name, options)
         own = {part: {**self.defaults.get(part, {}), **given.group(part)} for part in self.parts}
+        self.fill = given.flag("fill", False)
         given.end()
         self.sources: list[Source] = [DRAFTERS.load(part)(target, own[part]) for part in self.parts]
         self.needs_hidden = any(source.needs_hidden for source in self.sources)
         self.lossy = any(source.lossy for source in self.sources)
         self.draw = any(source.draw for source in self.sources)
+        if self.draw and self.fill:
+            raise UsageError(f"drafter {self.name!r} cannot fill a tree with draws", hint="leave out fill or draw")
         # The dearest part's: which part a token comes from is not known before.
         self.cost = Cost(
             max(source.cost.flops for source in self.sources), max(source.cost.weight_bytes for source in self.sources)
@@ -67,7 +96,7 @@ class FirstOfSource:
                 parts.append(source.open(seed))
                 stack.callback(parts[-1].close)
             stack.pop_all()
-        return FirstOf(parts)
+        return FirstOf(parts, fill=self.fill)
 
 
 class NgramMtpSource(FirstOfSource):

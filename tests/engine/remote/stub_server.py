@@ -37,6 +37,7 @@ class Stub:
     faults: list[Fault] = field(default_factory=list)
     bodies: list[Json] = field(default_factory=list)  # of /generate
     cut: int = 1  # tokens an event of a stream
+    late: int = 0  # tokens that an event before the last does not count, though its ids hold them
     incremental: bool = False
     draws: bool = False  # a temperature has an effect; else the likeliest token comes, whatever is asked
     offset: float = 0.0  # added to log-probabilities of next tokens
@@ -181,7 +182,7 @@ class Handler(BaseHTTPRequestHandler):
                 finish = {"type": "length", "length": len(out)}
             if finish is None and len(out) % self.stub.cut:
                 continue
-            meta = {**_meta(ids, 0, len(out)), "finish_reason": finish}
+            meta = {**_meta(ids, 0, len(out) - (self.stub.late if finish is None else 0)), "finish_reason": finish}
             event = {"output_ids": out[sent:] if self.stub.incremental else out, "meta_info": meta, "index": index}
             sent = len(out)
             self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")

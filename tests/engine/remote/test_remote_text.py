@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.engine.remote.stub_server import Stub, status
 from toolkit.contracts import Completion, Delta, Done, Failed, Grammar, Request, Watch
 from toolkit.contracts import SamplingParams as Params
 from toolkit.engine.embedded import EmbeddedEngine
+from toolkit.engine.remote.connection import FailedRequestError
 from toolkit.engine.remote.engine import SGLangEngine
 from toolkit.engine.remote.relax import constraint, relaxed
 from toolkit.engine.remote.samples import Sample
@@ -79,6 +81,38 @@ def test_a_stop_string_ends_the_text_wherever_the_stream_is_cut(
     mine, its = (each.complete("Once upon a time", max_tokens=40, stop=(stop, "never")) for each in (tiny, engine))
     assert outcome(its) == outcome(mine)
     assert its.matched_stop == stop
+
+
+def test_ids_that_a_busy_server_has_not_counted_yet_are_taken_once_they_are(
+    tiny: EmbeddedEngine, stub: Stub, engine: SGLangEngine
+) -> None:
+    stub.late = 1
+    mine, its = (each.complete("Once upon a time", max_tokens=20, ignore_eos=True) for each in (tiny, engine))
+    assert its.token_ids == mine.token_ids and len(its.token_ids) == 20
+    bursts = [
+        event.token_ids
+        for event in engine.generate([Request(prompt="Once", sampling=Params(max_tokens=5, ignore_eos=True))])
+        if isinstance(event, Delta)
+    ]
+    assert sum(map(len, bursts)) == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "total", "reason"),
+    [
+        ([1, 2, 4], 2, {"type": "length"}),  # a text that has ended counts all of it
+        ([1, 2, 3, 4, 5, 6], 2, None),  # more than was asked for
+        ([2, 2, 3], 2, None),  # another beginning
+        ([1, 2], 0, None),  # fewer than there were
+    ],
+)
+def test_ids_that_contradict_their_count_are_an_error(
+    tiny: EmbeddedEngine, given: list[int], total: int, reason: object
+) -> None:
+    job = SimpleNamespace(tokenizer=tiny.tokenizer, max_tokens=5)
+    sample = Sample(job, 0, None, ids=[1])  # type: ignore[arg-type]
+    with pytest.raises(FailedRequestError, match="after 1"):
+        sample._new_ids({"output_ids": given, "meta_info": {"completion_tokens": total, "finish_reason": reason}})
 
 
 def test_several_samples_come_in_one_stream_over_a_prompt_computed_once(stub: Stub, engine: SGLangEngine) -> None:

@@ -78,11 +78,17 @@ class Sample:
         return self.computed + max(len(self.ids) - 1, 0)
 
     def _new_ids(self, event: Mapping[str, Json]) -> list[int]:
-        """Ids that are new: a server sends all of a sample's every time, or (incremental) the new ones."""
+        """Ids that are new: a server sends all of a sample's every time, or (incremental) the new ones.
+
+        All of them may be more than the event counts where the text goes on: SGLang sends the list that it goes on writing to
+        (`tokenizer_manager.py`, read), and a busy server has written more by then. Those come again, counted.
+        """
         given = output_ids(event, self.job.tokenizer.vocab_size)
         total = count_of(event["meta_info"], "completion_tokens", self.job.max_tokens)
-        if len(given) == total and given[: len(self.ids)] == self.ids:
-            return given[len(self.ids) :]
+        goes_on = event["meta_info"].get("finish_reason") is None
+        most = self.job.max_tokens if goes_on else total
+        if len(self.ids) <= total <= len(given) <= most and given[: len(self.ids)] == self.ids:
+            return given[len(self.ids) : total]
         if len(self.ids) + len(given) == total:
             return given
         raise bad(f"output_ids of {total} tokens after {len(self.ids)}", given[:8])
