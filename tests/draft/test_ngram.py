@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -108,6 +109,31 @@ def test_a_proposal_is_that_of_the_search_over_all_suffixes(
     budget = Budget(nodes, depth, GREEDY)
     found, hoped = drafter.propose(budget), twin(text, drafter, budget)
     assert (found.tokens, found.parent) == (hoped.tokens, hoped.parent)
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=30), st.sampled_from([0.01, 0.1, 0.3]), st.integers(1, 12), st.integers(0, 14),
+    st.sampled_from([0.0, 0.4, 0.7]),
+)  # fmt: skip
+@settings(max_examples=300, deadline=None)
+def test_where_the_budget_says_what_is_worth_a_row_the_likeliest_paths_are_taken_as_many_as_are(
+    text: list[int], floor: float, reach: int, worth: int, sure: float
+) -> None:
+    drafter = drafter_of(text, floor=floor, sure=sure)
+    told: list[float] = []
+
+    def count(chances: Sequence[float]) -> int:
+        told.extend(chances)
+        return min(worth, len(chances))
+
+    found = drafter.propose(Budget(3, 1, GREEDY, reach, count))
+    whole = twin(text, drafter, Budget(reach, reach, GREEDY))
+    first = guesses(text, [], len(text) - 1, 1.0, drafter)
+    if not first or max(first)[0] < sure:
+        assert len(found) == 0 and not told
+        return
+    assert found.tokens == whole.tokens[:worth] and found.parent == whole.parent[:worth]
+    assert len(told) == len(whole) and told == sorted(told, reverse=True) and all(floor <= p <= 1 for p in told)
 
 
 def test_a_text_that_repeats_itself_is_continued_to_the_budget() -> None:

@@ -18,6 +18,7 @@ class Scripted:
 
     name = "scripted"
     lossy = False
+    tells_chances = False
     draw = False
     cost = Cost()
 

@@ -102,3 +102,10 @@ def test_a_tree_that_loses_nothing_is_the_same_object() -> None:
 def test_what_a_drafter_has_no_right_to_propose_is_refused(tree: DraftTree, why: str) -> None:
     with pytest.raises(EngineError, match=why):
         vet(tree, Budget(4, 2, SamplingParams(temperature=1.0)), V)
+
+
+def test_what_is_worth_its_rows_may_be_larger_than_the_rest_of_the_budget() -> None:
+    wide = Budget(1, 1, SamplingParams(), reach=3, worth=len)
+    assert len(vet(chain([1, 2, 3]), wide, V)) == 3
+    with pytest.raises(EngineError, match="at most 3 in depth 3"):
+        vet(chain([1, 2, 3, 4]), wide, V)

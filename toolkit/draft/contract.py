@@ -11,7 +11,7 @@ Knows nothing about: how trees are verified, grammars, other sequences.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -69,12 +69,22 @@ class Commit:
 class Budget:
     """How much to propose: at most `nodes` nodes and `depth` tokens on a path, for a text drawn with `sampling`.
 
-    A drafter that draws (q) draws at the request's temperature; at temperature 0 it is deterministic.
+    A drafter that draws (q) draws at the request's temperature; at temperature 0 it is deterministic. One that draws nothing, guesses at
+    next to no cost and knows the joint probability of every guess (`Source.tells_chances`) may be given `worth`: told these numbers, falling, it says
+    how many of the guesses pay for their rows. They are then bounded by `reach`, in number and depth, and `nodes` and `depth`, which may be 0, are
+    for other guesses.
     """
 
     nodes: int
     depth: int
     sampling: SamplingParams
+    reach: int = 0
+    worth: Callable[[Sequence[float]], int] | None = None
+
+    @property
+    def most(self) -> tuple[int, int]:
+        """(nodes, depth) that no tree of any drafter may exceed."""
+        return max(self.nodes, self.reach), max(self.depth, self.reach)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +114,7 @@ class Source(Protocol):
     name: str
     needs_hidden: bool
     lossy: bool  # only with a name that says so
+    tells_chances: bool  # it asks `Budget.worth`; others are never given one
     draw: bool  # guesses are drawn, their trees have a q; else a seed gives the tokens of plain decoding
     cost: Cost
 

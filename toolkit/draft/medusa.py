@@ -38,6 +38,7 @@ class MedusaSource:
     name = "medusa"
     needs_hidden = True
     lossy = False
+    tells_chances = False
 
     def __init__(self, target: Target, options: Mapping[str, Any]) -> None:
         given = Options(self.name, options)

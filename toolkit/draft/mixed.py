@@ -37,8 +37,8 @@ class FirstOf:
             return next((tree for part in self.parts if len(tree := part.propose(budget))), EMPTY)
         whole = EMPTY
         for part in self.parts:
-            if len(whole) < budget.nodes:
-                whole = joined(whole, part.propose(replace(budget, nodes=budget.nodes - len(whole))))
+            if len(whole) < budget.nodes or budget.worth is not None:
+                whole = joined(whole, part.propose(replace(budget, nodes=max(0, budget.nodes - len(whole)))))
         return whole
 
     def close(self) -> None:
@@ -80,6 +80,7 @@ class FirstOfSource:
         self.sources: list[Source] = [DRAFTERS.load(part)(target, own[part]) for part in self.parts]
         self.needs_hidden = any(source.needs_hidden for source in self.sources)
         self.lossy = any(source.lossy for source in self.sources)
+        self.tells_chances = any(source.tells_chances for source in self.sources)
         self.draw = any(source.draw for source in self.sources)
         if self.draw and self.fill:
             raise UsageError(f"drafter {self.name!r} cannot fill a tree with draws", hint="leave out fill or draw")
@@ -104,4 +105,4 @@ class NgramMtpSource(FirstOfSource):
 
     name = "ngram+mtp"
     parts = ("ngram", "mtp")
-    defaults = {"ngram": {"min_match": 3, "floor": 0.4}}  # noqa: RUF012 - a constant
+    defaults = {"ngram": {"min_match": 3, "sure": 0.4, "floor": 0.1}}  # noqa: RUF012 - a constant

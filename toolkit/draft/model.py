@@ -44,6 +44,7 @@ class ModelSource:
     name = "model"
     needs_hidden = False
     lossy = False
+    tells_chances = False
 
     def __init__(self, target: Target, options: Mapping[str, Any]) -> None:
         given = Options(self.name, options)

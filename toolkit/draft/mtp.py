@@ -48,6 +48,7 @@ class MtpSource:
     name = "mtp"
     needs_hidden = True
     lossy = False
+    tells_chances = False
 
     def __init__(self, target: Target, options: Mapping[str, Any]) -> None:
         given = Options(self.name, options)

@@ -39,11 +39,14 @@ class _Guess(NamedTuple):
 
 
 class NgramSource:
-    """Options: min_match (tokens that must match, 2), width (most continuations of a node, 3), floor (joint probability, .2)."""
+    """Options: min_match (tokens that must match, 2), width (most continuations of a node, 3), floor (joint probability, .2), sure (probability
+    of the likeliest next token, below which it has no guess, 0).
+    """
 
     name = "ngram"
     needs_hidden = False
     lossy = False
+    tells_chances = True
     draw = False
     cost = Cost()
 
@@ -52,20 +55,22 @@ class NgramSource:
         self.min_match = given.count("min_match", 2, 1, 64)
         self.width = given.count("width", 3, 1, MOST_NODES)
         self.floor = given.share("floor", 0.2)
+        self.sure = given.share("sure", 0.0)
         given.end()
 
     def open(self, seed: int) -> NgramDrafter:
         """A drafter for one sequence; nothing is drawn, so the seed changes nothing."""
-        return NgramDrafter(self.min_match, self.width, self.floor)
+        return NgramDrafter(self.min_match, self.width, self.floor, self.sure)
 
 
 class NgramDrafter:
     """State of one sequence: the automaton of its text."""
 
-    def __init__(self, min_match: int = 2, width: int = 3, floor: float = 0.2) -> None:
+    def __init__(self, min_match: int = 2, width: int = 3, floor: float = 0.2, sure: float = 0.0) -> None:
         self.min_match = min_match
         self.width = width
         self.floor = floor
+        self.sure = sure
         self._text: list[int] = []
         self._known = SuffixAutomaton()
 
@@ -79,24 +84,26 @@ class NgramDrafter:
                 self._known = SuffixAutomaton(self._text)
 
     def propose(self, budget: Budget) -> DraftTree:
-        """The likeliest continuations whose joint probability is at least the floor."""
+        """The likeliest continuations whose joint probability is at least the floor; where the budget says what is worth a row, as many as are."""
         known = self._known
         state = known.link[known.whole]
         if state <= 0 or known.length[state] < self.min_match:
             return EMPTY
         heap = list(self._after(ROOT, state, known.length[state], 1.0, 1))
         heapq.heapify(heap)
-        tokens: list[int] = []
-        parents: list[int] = []
-        while heap and len(tokens) < budget.nodes:
+        if not heap or -heap[0].minus_p < self.sure:
+            return EMPTY
+        nodes, depth = (budget.nodes, budget.depth) if budget.worth is None else (budget.reach, budget.reach)
+        taken: list[_Guess] = []
+        while heap and len(taken) < nodes:
             guess = heapq.heappop(heap)
-            tokens.append(guess.token)
-            parents.append(guess.parent)
-            if guess.depth < budget.depth:
-                more = self._after(len(tokens) - 1, guess.state, guess.matched, -guess.minus_p, guess.depth + 1)
-                for each in more:
+            taken.append(guess)
+            if guess.depth < depth:
+                for each in self._after(len(taken) - 1, guess.state, guess.matched, -guess.minus_p, guess.depth + 1):
                     heapq.heappush(heap, each)
-        return DraftTree(tuple(tokens), tuple(parents))
+        if budget.worth is not None:
+            taken = taken[: budget.worth([-guess.minus_p for guess in taken])]
+        return DraftTree(tuple(guess.token for guess in taken), tuple(guess.parent for guess in taken))
 
     def close(self) -> None:
         """Forget the text."""

@@ -8,7 +8,8 @@ little, it hopes for what the engine's other requests had (_HOPE, while there we
 it has itself at this one: a text that copies is not to suffer for long from chats before it. cost is measured on this
 machine (pass_costs.py), d is the drafter's time for a guessed token (draft_costs.py). A request changes its k for a gain of more than
 MARGIN, or as soon as it has fallen behind plain decoding by LOSS; where nothing pays it decodes plainly and tries one token again,
-ever more rarely.
+ever more rarely. Guesses whose chances a drafter knows are no matter of k: they are taken where they pay one by one (worth.py), and tell
+nothing of those that k is for.
 Knows nothing about: models, trees' contents. What it chooses never changes an output.
 Source: expected tokens 2211.17192 section 3.1, with an acceptance for each position in place of one for all.
 """
@@ -23,6 +24,7 @@ from toolkit.draft.contract import Budget
 from toolkit.draft.tree import DraftTree
 from toolkit.engine.draft_costs import DraftCosts
 from toolkit.engine.pass_costs import PassCosts
+from toolkit.engine.worth import REACH, Trust, worthwhile
 
 LONGEST = 8  # tokens that are looked ahead at most where the request leaves it open
 MARGIN = 1.05
@@ -34,6 +36,8 @@ _SOONEST, _LATEST = 16, 256  # plain passes between two trials of a drafter that
 EXPLORE = 0.015  # of the time since the last trial: what a trial may take
 PATIENCE = 1.0  # seconds that a drafter may cost a request beyond what its guesses could save
 _WIDE = 64  # rows of a pass in which reading a token is cheap
+_IDLE = 0.01  # of a pass: what it may take to ask all lines' drafters for guesses that they do not have
+_NEWEST = 0.1  # weight of the newest such time
 
 
 @dataclass(slots=True)
@@ -69,21 +73,22 @@ class Pace:
         self.acceptance = Acceptance(memory=0.999)
         self.drafts = DraftCosts()
         self.rested = 0  # passes without a draft, of all lines, since the last trial of any
+        self.idle_s = 0.0  # what a drafter takes to say that it has no guess
         self._tokens, self._nodes = tokens, nodes
 
     @property
     def widest(self) -> int:
         """Nodes of the largest tree it asks for."""
-        return max(self._tokens or 0, self._nodes or 0) or LONGEST
+        return max(self._tokens or 0, self._nodes or 0) or max(LONGEST, REACH)
 
     @property
     def others(self) -> int:
         """Rows of the last pass that belong to no line with a drafter."""
         return max(0, self.costs.undrafted - self.lines)
 
-    def stride(self, sampling: SamplingParams) -> Stride:
+    def stride(self, sampling: SamplingParams, *, tells_chances: bool = False) -> Stride:
         self.lines += 1
-        return Stride(self, sampling)
+        return Stride(self, sampling, tells_chances)
 
     def fixed(self, room: int) -> tuple[int, int] | None:
         """(nodes, depth) where the draft is not left to measurement."""
@@ -91,6 +96,17 @@ class Pace:
             return None
         depth = min(room, self._tokens or LONGEST)
         return (self._nodes or depth), depth
+
+    def prices(self, count: int) -> list[float]:
+        """Seconds (likewise) that 1, 2, ... rows more on every line cost all together."""
+        rows, lines = self.others + self.lines, self.lines
+        plain = self.costs(rows)
+        return [self.costs(rows + lines * n) - plain for n in range(1, count + 1)]
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether it costs next to nothing to ask for guesses in every pass."""
+        return self.lines * self.idle_s <= _IDLE * self.costs(self.others + self.lines)
 
     def rates(self, accepted: Sequence[float]) -> list[float]:
         """Tokens per second (of whatever unit costs have) of all that runs, for k = 0, 1, ... drafted tokens on each line."""
@@ -108,8 +124,9 @@ class Pace:
 class Stride:
     """One a sample: its acceptance, and the k it goes with."""
 
-    def __init__(self, pace: Pace, sampling: SamplingParams) -> None:
+    def __init__(self, pace: Pace, sampling: SamplingParams, tells_chances: bool) -> None:
         self._pace = pace
+        self._tells_chances = tells_chances  # its drafter, of its guesses
         self._sampling = sampling
         self._acceptance = Acceptance(memory=_MEMORY)
         self._k = 1
@@ -124,6 +141,10 @@ class Stride:
         self._heard = self._guessed = 0  # tokens in all
         self._unread = 0  # tokens heard since
         self._open = True
+        self._trust = Trust()
+        self._promised = 0.0  # by the guesses that were last found worth their rows
+        self._rate = 0.0  # tokens per second at k, when it last chose
+        self._missed = False
 
     def budget(self, room: int) -> Budget:
         """What to propose in the next pass, `room` tokens at most on a path; 0 nodes = nothing."""
@@ -136,12 +157,34 @@ class Stride:
             self._spent = 0.0  # to take note of plain passes is no part of what a draft costs
         else:
             self._asked = k  # a tree that is less deep was looked for as far
-        return Budget(k, k, self._sampling)
+        self._promised = 0.0
+        self._trust.fade()
+        if not self._tells_chances:
+            return Budget(k, k, self._sampling)
+        if not self._pace.may_ask:
+            self._pace.idle_s *= 1 - _NEWEST / _SOONEST  # to be seen again some day
+            return Budget(k, k, self._sampling)
+        return Budget(k, k, self._sampling, min(room, REACH), self._worth)
+
+    def _worth(self, chances: Sequence[float]) -> int:
+        """How many of the guesses, of falling chances, to take."""
+        lines, trust = self._pace.lines, self._trust.share
+        prices = [self._rate * each for each in self._pace.prices(len(chances))]
+        count = worthwhile([lines * trust * each for each in chances], prices)
+        self._promised = sum(chances[:count])
+        return count
+
+    def miss(self) -> None:
+        """The drafter has no guess; what that took is told next."""
+        self._missed = True
 
     def learn(self, tree: DraftTree, accepted: int) -> None:
         """A pass verified a tree and took `accepted` of its tokens."""
-        self._news = True
         self._guessed += tree.depth
+        if self._promised:
+            self._trust.learn(self._promised, accepted)
+            return
+        self._news = True
         for each in (self._acceptance, self._pace.acceptance):
             each.learn(tree.depth, accepted)
         self._trying = False
@@ -152,6 +195,9 @@ class Stride:
 
     def spend(self, seconds: float) -> None:
         """The drafter was busy for so long."""
+        if self._missed:
+            self._pace.idle_s += _NEWEST * (seconds - self._pace.idle_s)
+            self._missed = False
         self._spent += seconds
         self._busy += seconds
 
@@ -189,6 +235,7 @@ class Stride:
         now = rates[self._k]
         if rates[best] > MARGIN * now or rates[0] > LOSS * now:
             self._k = best
+        self._rate = rates[self._k]
         if self._k == 0:
             return self._trial()
         self._plain, self._wait = 0, _SOONEST

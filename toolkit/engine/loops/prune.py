@@ -19,9 +19,10 @@ def vet(tree: DraftTree, budget: Budget, vocabulary: int) -> DraftTree:
     strange = next((token for token in tree.tokens if not 0 <= token < vocabulary), None)
     if strange is not None:
         raise EngineError(f"it proposed token {strange}: the vocabulary ends at {vocabulary - 1}")
-    if len(tree) > budget.nodes or tree.depth > budget.depth:
+    most, deepest = budget.most
+    if len(tree) > most or tree.depth > deepest:
         raise EngineError(
-            f"it proposed {len(tree)} nodes in depth {tree.depth}: asked for were at most {budget.nodes} in depth {budget.depth}"
+            f"it proposed {len(tree)} nodes in depth {tree.depth}: asked for were at most {most} in depth {deepest}"
         )
     if tree.q is not None:
         if not tree.q.is_floating_point():

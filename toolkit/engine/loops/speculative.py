@@ -83,7 +83,7 @@ class Line:
         self.inquest = Inquest(job, source.name, oversight)
         self._source = source
         self._drafter: Drafter | None = None
-        self._stride: Stride = pace.stride(job.request.sampling)
+        self._stride: Stride = pace.stride(job.request.sampling, tells_chances=source.tells_chances)
         self._tree = EMPTY
         self._known = 0  # tokens that the drafter has been told
         self._guard(self._open, seed * 1_000_003 + index)
@@ -101,9 +101,9 @@ class Line:
             self._switch_off(why)
         if self._drafter is not None and sample.room > 1 and sample.sequence.pending <= WIDE and not sample.reason:
             budget = self._stride.budget(sample.room - 1)
-            if budget.nodes:
+            if budget.nodes or budget.reach:
                 self._tree = self._guard(self._propose, budget) or EMPTY
-            else:
+            if not budget.nodes and not self._tree:
                 self.job.books.rested += 1
         self.hidden = [] if self._drafter is not None and self._source.needs_hidden else None
         return Ask(sample.sequence, sample.rows_wanted, tree=self._tree, hidden=self.hidden)
@@ -178,6 +178,8 @@ class Line:
     def _propose(self, budget: Budget) -> DraftTree:
         assert self._drafter is not None
         tree = vet(self._drafter.propose(budget), budget, self._vocab_size)
+        if not tree:
+            self._stride.miss()
         ends = frozenset() if self.job.request.sampling.ignore_eos else frozenset(self.job.tokenizer.eos_ids)
         return prune(tree, self.sample.sequence.matcher, ends)
 
