@@ -39,7 +39,7 @@ class Stub:
 
 class StubSource:
     lossy = False
-    tells_chances = False
+    chances = "none"
     draw = False
     opened: list[Stub] = []  # noqa: RUF012 - a book of the test
 

@@ -18,7 +18,7 @@ class Scripted:
 
     name = "scripted"
     lossy = False
-    tells_chances = False
+    chances = "none"
     draw = False
     cost = Cost()
 

@@ -280,7 +280,7 @@ def test_bounds_that_were_given_are_kept_and_the_room_bounds_all() -> None:
     for options, budget in (({"tokens": 3}, (3, 3)), ({"nodes": 12}, (12, LONGEST)), ({"tokens": 4, "nodes": 9}, (9, 4))):
         pace = Pace(costs_of(STEEP), **options)
         found = pace.stride(PARAMS).budget(ROOM)
-        assert (found.nodes, found.depth) == budget and pace.widest == max(options.values())
+        assert (found.nodes, found.depth) == budget and pace.widest("all") == max(options.values())
     short = Pace(costs_of(FLAT))
     stride = short.stride(PARAMS)
     given(stride, (1.0,))

@@ -104,7 +104,7 @@ class Watched:
 
     def __init__(self, source: Source) -> None:
         self.name, self.needs_hidden, self.lossy, self.cost = source.name, source.needs_hidden, source.lossy, source.cost
-        self.source, self.draw, self.tells_chances = source, source.draw, source.tells_chances
+        self.source, self.draw, self.chances = source, source.draw, source.chances
         self.opened: list[WatchedDrafter] = []
 
     def open(self, seed: int) -> Drafter:

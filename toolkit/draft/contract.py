@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
@@ -33,6 +33,9 @@ DRAFTERS = Table(
         "ngram+mtp": "toolkit.draft.mixed:NgramMtpSource",
     },
 )
+
+
+Chances = Literal["all", "some", "none"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +73,7 @@ class Budget:
     """How much to propose: at most `nodes` nodes and `depth` tokens on a path, for a text drawn with `sampling`.
 
     A drafter that draws (q) draws at the request's temperature; at temperature 0 it is deterministic. One that draws nothing, guesses at
-    next to no cost and knows the joint probability of every guess (`Source.tells_chances`) may be given `worth`: told these numbers, falling, it says
+    next to no cost and knows the joint probability of every guess (`Source.chances`) may be given `worth`: told these numbers, falling, it says
     how many of the guesses pay for their rows. They are then bounded by `reach`, in number and depth, and `nodes` and `depth`, which may be 0, are
     for other guesses.
     """
@@ -114,7 +117,7 @@ class Source(Protocol):
     name: str
     needs_hidden: bool
     lossy: bool  # only with a name that says so
-    tells_chances: bool  # it asks `Budget.worth`; others are never given one
+    chances: Chances  # which of its guesses it sizes by `Budget.worth`: of all, of some (those of a part), of none
     draw: bool  # guesses are drawn, their trees have a q; else a seed gives the tokens of plain decoding
     cost: Cost
 

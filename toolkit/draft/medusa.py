@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from toolkit.draft.card import find_head, is_published
-from toolkit.draft.contract import Budget, Commit, Cost, Target
+from toolkit.draft.contract import Budget, Chances, Commit, Cost, Target
 from toolkit.draft.medusa_file import load_medusa
 from toolkit.draft.medusa_runner import MedusaRunner
 from toolkit.draft.options import Options
@@ -38,7 +38,7 @@ class MedusaSource:
     name = "medusa"
     needs_hidden = True
     lossy = False
-    tells_chances = False
+    chances: Chances = "none"
 
     def __init__(self, target: Target, options: Mapping[str, Any]) -> None:
         given = Options(self.name, options)

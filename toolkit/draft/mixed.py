@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from toolkit.draft.contract import DRAFTERS, Budget, Commit, Cost, Drafter, Source, Target
+from toolkit.draft.contract import DRAFTERS, Budget, Chances, Commit, Cost, Drafter, Source, Target
 from toolkit.draft.options import Options
 from toolkit.draft.tree import EMPTY, ROOT, DraftTree
 from toolkit.errors import UsageError
@@ -37,8 +37,8 @@ class FirstOf:
             return next((tree for part in self.parts if len(tree := part.propose(budget))), EMPTY)
         whole = EMPTY
         for part in self.parts:
-            if len(whole) < budget.nodes or budget.worth is not None:
-                whole = joined(whole, part.propose(replace(budget, nodes=max(0, budget.nodes - len(whole)))))
+            if len(whole) < budget.nodes:
+                whole = joined(whole, part.propose(replace(budget, nodes=budget.nodes - len(whole))))
         return whole
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class FirstOfSource:
         self.sources: list[Source] = [DRAFTERS.load(part)(target, own[part]) for part in self.parts]
         self.needs_hidden = any(source.needs_hidden for source in self.sources)
         self.lossy = any(source.lossy for source in self.sources)
-        self.tells_chances = any(source.tells_chances for source in self.sources)
+        self.chances: Chances = _chances([source.chances for source in self.sources], fill=self.fill)
         self.draw = any(source.draw for source in self.sources)
         if self.draw and self.fill:
             raise UsageError(f"drafter {self.name!r} cannot fill a tree with draws", hint="leave out fill or draw")
@@ -98,6 +98,13 @@ class FirstOfSource:
                 stack.callback(parts[-1].close)
             stack.pop_all()
         return FirstOf(parts, fill=self.fill)
+
+
+def _chances(parts: Sequence[Chances], *, fill: bool) -> Chances:
+    """A tree that is filled up is one draft of all parts, judged as a whole."""
+    if fill or all(each == "none" for each in parts):
+        return "none"
+    return "all" if all(each == "all" for each in parts) else "some"
 
 
 class NgramMtpSource(FirstOfSource):

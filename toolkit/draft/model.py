@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from toolkit.draft.cache import DraftCache
-from toolkit.draft.contract import Budget, Commit, Cost, Target
+from toolkit.draft.contract import Budget, Chances, Commit, Cost, Target
 from toolkit.draft.grow import Node, drawn, likely
 from toolkit.draft.options import Options
 from toolkit.draft.tree import EMPTY, MOST_NODES, DraftTree
@@ -44,7 +44,7 @@ class ModelSource:
     name = "model"
     needs_hidden = False
     lossy = False
-    tells_chances = False
+    chances: Chances = "none"
 
     def __init__(self, target: Target, options: Mapping[str, Any]) -> None:
         given = Options(self.name, options)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from toolkit.draft.card import find_head, is_published
-from toolkit.draft.contract import Budget, Commit, Cost, Target
+from toolkit.draft.contract import Budget, Chances, Commit, Cost, Target
 from toolkit.draft.grow import Node, drawn, likely
 from toolkit.draft.mtp_file import load_mtp
 from toolkit.draft.mtp_runner import MtpRunner
@@ -48,7 +48,7 @@ class MtpSource:
     name = "mtp"
     needs_hidden = True
     lossy = False
-    tells_chances = False
+    chances: Chances = "none"
 
     def __init__(self, target: Target, options: Mapping[str, Any]) -> None:
         given = Options(self.name, options)

@@ -15,7 +15,7 @@ import heapq
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from toolkit.draft.contract import Budget, Commit, Cost, Target
+from toolkit.draft.contract import Budget, Chances, Commit, Cost, Target
 from toolkit.draft.options import Options
 from toolkit.draft.suffix import SuffixAutomaton
 from toolkit.draft.tree import EMPTY, MOST_NODES, ROOT, DraftTree
@@ -46,7 +46,7 @@ class NgramSource:
     name = "ngram"
     needs_hidden = False
     lossy = False
-    tells_chances = True
+    chances: Chances = "all"
     draw = False
     cost = Cost()
 
@@ -101,9 +101,11 @@ class NgramDrafter:
             if guess.depth < depth:
                 for each in self._after(len(taken) - 1, guess.state, guess.matched, -guess.minus_p, guess.depth + 1):
                     heapq.heappush(heap, each)
+        chances = None
         if budget.worth is not None:
             taken = taken[: budget.worth([-guess.minus_p for guess in taken])]
-        return DraftTree(tuple(guess.token for guess in taken), tuple(guess.parent for guess in taken))
+            chances = tuple(-guess.minus_p for guess in taken)
+        return DraftTree(tuple(guess.token for guess in taken), tuple(guess.parent for guess in taken), None, chances)
 
     def close(self) -> None:
         """Forget the text."""

@@ -25,16 +25,18 @@ MOST_NODES = 64
 
 @dataclass(frozen=True, eq=False)
 class DraftTree:
-    """tokens [N], parent [N] (-1 = root), q [N, V] or None.
+    """tokens [N], parent [N] (-1 = root), q [N, V] or None, chances [N] or None.
 
     q[i] is the distribution that node i was drawn from, given its parent and the siblings before it (those have probability
     0 in it). None says that nothing was drawn: the drafter is deterministic, its distribution is one-hot.
+    chances are the joint probabilities by which `Budget.worth` was asked, None where it was not.
     Raises EngineError for a tree that is none.
     """
 
     tokens: tuple[int, ...]
     parent: tuple[int, ...]
     q: Tensor | None = None
+    chances: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         size = len(self.tokens)
@@ -42,6 +44,8 @@ class DraftTree:
             raise EngineError("tokens and parents of a draft tree must be plain integers")
         if len(self.parent) != size or (self.q is not None and len(self.q) != size):
             raise EngineError(f"a draft tree of {size} tokens has {len(self.parent)} parents and {_rows(self.q)} rows of q")
+        if self.chances is not None and (len(self.chances) != size or not all(0.0 <= each <= 1.0 for each in self.chances)):
+            raise EngineError(f"a draft tree of {size} tokens has as many chances, each from 0 to 1, or none")
         if size > MOST_NODES:
             raise EngineError(f"a draft tree of {size} nodes is too large: at most {MOST_NODES}")
         late = next((i for i, parent in enumerate(self.parent) if not ROOT <= parent < i), None)
@@ -98,6 +102,7 @@ class DraftTree:
             tuple(self.tokens[node] for node in nodes),
             tuple(place[self.parent[node]] for node in nodes),
             None if self.q is None else self.q[list(nodes)],
+            None if self.chances is None else tuple(self.chances[node] for node in nodes),
         )
 
 

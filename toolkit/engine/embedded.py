@@ -298,7 +298,7 @@ class EmbeddedEngine(Front):
             return plain, 0, ()
         if oversight.breaker.is_held:
             return plain, 0, (f"decoded without speculation, which is on hold: {oversight.breaker.reason}",)
-        return lambda job, root: speculative(job, root, source, pace, oversight, line), pace.widest, ()
+        return lambda job, root: speculative(job, root, source, pace, oversight, line), pace.widest(source.chances), ()
 
 
 def _likeliest(decoder: Decoder | NativeDecoder) -> Best:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from toolkit.contracts import SamplingParams
-from toolkit.draft.contract import Budget
+from toolkit.draft.contract import Budget, Chances
 from toolkit.draft.tree import DraftTree
 from toolkit.engine.draft_costs import DraftCosts
 from toolkit.engine.pass_costs import PassCosts
@@ -76,19 +76,18 @@ class Pace:
         self.idle_s = 0.0  # what a drafter takes to say that it has no guess
         self._tokens, self._nodes = tokens, nodes
 
-    @property
-    def widest(self) -> int:
-        """Nodes of the largest tree it asks for."""
-        return max(self._tokens or 0, self._nodes or 0) or max(LONGEST, REACH)
+    def widest(self, chances: Chances) -> int:
+        """Nodes of the largest tree that it asks for, of a source with such chances."""
+        return max(self._tokens or 0, self._nodes or 0) or (LONGEST if chances == "none" else max(LONGEST, REACH))
 
     @property
     def others(self) -> int:
         """Rows of the last pass that belong to no line with a drafter."""
         return max(0, self.costs.undrafted - self.lines)
 
-    def stride(self, sampling: SamplingParams, *, tells_chances: bool = False) -> Stride:
+    def stride(self, sampling: SamplingParams, chances: Chances = "none") -> Stride:
         self.lines += 1
-        return Stride(self, sampling, tells_chances)
+        return Stride(self, sampling, chances)
 
     def fixed(self, room: int) -> tuple[int, int] | None:
         """(nodes, depth) where the draft is not left to measurement."""
@@ -124,12 +123,12 @@ class Pace:
 class Stride:
     """One a sample: its acceptance, and the k it goes with."""
 
-    def __init__(self, pace: Pace, sampling: SamplingParams, tells_chances: bool) -> None:
+    def __init__(self, pace: Pace, sampling: SamplingParams, chances: Chances) -> None:
         self._pace = pace
-        self._tells_chances = tells_chances  # its drafter, of its guesses
+        self._chances = chances
         self._sampling = sampling
         self._acceptance = Acceptance(memory=_MEMORY)
-        self._k = 1
+        self._k = 0 if chances == "all" else 1
         self._asked = 1  # tokens on a path, of the last budget
         self._plain = 0  # passes without a draft since the last one
         self._wait = 0
@@ -142,8 +141,6 @@ class Stride:
         self._unread = 0  # tokens heard since
         self._open = True
         self._trust = Trust()
-        self._promised = 0.0  # by the guesses that were last found worth their rows
-        self._rate = 0.0  # tokens per second at k, when it last chose
         self._missed = False
 
     def budget(self, room: int) -> Budget:
@@ -152,27 +149,29 @@ class Stride:
         if fixed is not None:
             self._asked = max(1, fixed[1])
             return Budget(*fixed, self._sampling)
-        k = min(room, self._choose())
+        k = 0 if self._chances == "all" else min(room, self._choose())
         if k == 0:
             self._spent = 0.0  # to take note of plain passes is no part of what a draft costs
         else:
             self._asked = k  # a tree that is less deep was looked for as far
-        self._promised = 0.0
         self._trust.fade()
-        if not self._tells_chances:
+        if self._chances == "none":
             return Budget(k, k, self._sampling)
-        if not self._pace.may_ask:
+        if k == 0 and not self._pace.may_ask:
             self._pace.idle_s *= 1 - _NEWEST / _SOONEST  # to be seen again some day
-            return Budget(k, k, self._sampling)
+            return Budget(0, 0, self._sampling)
         return Budget(k, k, self._sampling, min(room, REACH), self._worth)
 
     def _worth(self, chances: Sequence[float]) -> int:
-        """How many of the guesses, of falling chances, to take."""
-        lines, trust = self._pace.lines, self._trust.share
-        prices = [self._rate * each for each in self._pace.prices(len(chances))]
-        count = worthwhile([lines * trust * each for each in chances], prices)
-        self._promised = sum(chances[:count])
-        return count
+        """How many of the guesses, of falling chances, to take: none where what would be drafted in their place, k tokens, is worth more."""
+        pace = self._pace
+        rate = pace.rates(self._rates()[: self._k])[-1]
+        rows = pace.others + pace.lines
+        gains = [pace.lines * self._trust.share * each for each in chances]
+        instead = (
+            rate * pace.costs(rows) - rows
+        )  # of k tokens, at the rate that they make: nothing more than an empty pass where k = 0
+        return worthwhile(gains, [rate * each for each in pace.prices(len(chances))], least=instead)
 
     def miss(self) -> None:
         """The drafter has no guess; what that took is told next."""
@@ -181,8 +180,8 @@ class Stride:
     def learn(self, tree: DraftTree, accepted: int) -> None:
         """A pass verified a tree and took `accepted` of its tokens."""
         self._guessed += tree.depth
-        if self._promised:
-            self._trust.learn(self._promised, accepted)
+        if tree.chances is not None:
+            self._trust.learn(sum(tree.chances), accepted)
             return
         self._news = True
         for each in (self._acceptance, self._pace.acceptance):
@@ -235,7 +234,6 @@ class Stride:
         now = rates[self._k]
         if rates[best] > MARGIN * now or rates[0] > LOSS * now:
             self._k = best
-        self._rate = rates[self._k]
         if self._k == 0:
             return self._trial()
         self._plain, self._wait = 0, _SOONEST

@@ -3,7 +3,8 @@
     guesses of joint probability p1 >= p2 >= ...; the first n are worth most for which
         L * trust * (p1 + ... + pn) - rate * (cost(R + L * (1 + n)) - cost(R + L))        is largest
 
-rate is what time brings otherwise, tokens per second at the k that the request goes with (pace.py, as L, R and cost); trust is the share of
+and none where what is drafted in their place, k tokens of another part of the drafter, is worth more. rate is what time brings otherwise, tokens
+per second at that k (pace.py, as L, R and cost), without another part those of plain decoding; trust is the share of
 what was promised that came true, over this request: it leans on 1, and on nothing that is long ago.
 So a text that copies is drafted far ahead where it copies, whatever its other guesses are like.
 In: probabilities, what became of them.   Out: a number of guesses.
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 REACH = 16  # guesses that are looked at
-_PRIOR = 3.0  # tokens that trust in a drafter counts for
+_PRIOR = 2.0  # tokens that trust in a drafter counts for
 _MEMORY = 0.99  # what counts keep from pass to pass
 
 
@@ -41,9 +42,12 @@ class Trust:
         return (self._kept + _PRIOR) / (self._promised + _PRIOR)
 
 
-def worthwhile(gains: Sequence[float], prices: Sequence[float]) -> int:
-    """How many of the guesses to take: gains[i] of the next one alone, prices[i] of the first i + 1 together, in the same unit."""
-    best = total = 0.0
+def worthwhile(gains: Sequence[float], prices: Sequence[float], *, least: float = 0.0) -> int:
+    """How many of the guesses to take: gains[i] of the next one alone, prices[i] of the first i + 1 together, in the same unit.
+
+    None where no number of them leaves more than `least`.
+    """
+    best, total = max(0.0, least), 0.0
     count = 0
     for i, (gain, price) in enumerate(zip(gains, prices, strict=True), 1):
         total += gain

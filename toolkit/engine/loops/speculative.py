@@ -83,7 +83,7 @@ class Line:
         self.inquest = Inquest(job, source.name, oversight)
         self._source = source
         self._drafter: Drafter | None = None
-        self._stride: Stride = pace.stride(job.request.sampling, tells_chances=source.tells_chances)
+        self._stride: Stride = pace.stride(job.request.sampling, source.chances)
         self._tree = EMPTY
         self._known = 0  # tokens that the drafter has been told
         self._guard(self._open, seed * 1_000_003 + index)
@@ -178,7 +178,7 @@ class Line:
     def _propose(self, budget: Budget) -> DraftTree:
         assert self._drafter is not None
         tree = vet(self._drafter.propose(budget), budget, self._vocab_size)
-        if not tree:
+        if not tree and not budget.nodes:
             self._stride.miss()
         ends = frozenset() if self.job.request.sampling.ignore_eos else frozenset(self.job.tokenizer.eos_ids)
         return prune(tree, self.sample.sequence.matcher, ends)
