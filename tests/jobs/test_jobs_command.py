@@ -42,6 +42,16 @@ def test_stdin_becomes_lines_and_cannot_be_resumed(monkeypatch: pytest.MonkeyPat
     assert "is a stream, which can be read once" in capsys.readouterr().err
 
 
+def test_a_job_is_beam_search_and_says_that_it_leaves_the_drafter_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for engine in ("embedded", "embedded:ngram"):
+        assert (
+            main(["extract", "in.jsonl", "--schema", "s.json", "--out", f"{engine[-5:]}.jsonl", "--engine", engine, *TINY]) == 0
+        )
+        said.append("the drafter 'ngram' is left out" in capsys.readouterr().err)
+    assert said == [False, True]
+
+
 def test_a_parquet_file_comes_out_and_changed_terms_need_a_word(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = ("extract", "in.jsonl", "--schema", "s.json", "--out", "out.parquet", *TINY)
     assert main([*job]) == 0

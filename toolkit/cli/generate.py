@@ -16,6 +16,7 @@ from toolkit.cli.options import (
     grammar_of_options,
     grammar_options,
     json_option,
+    leave_out_drafter,
     opened,
     prompt_of,
     prompt_options,
@@ -176,7 +177,7 @@ def beam(as_json: bool, **options: Any) -> int:
     grammar, name = grammar_of_options(options)
     request = Request(prompt=prompt, beam=beam_of(options), grammar=grammar)
     with opened(options) as engine, named_compile(name):
-        _say_what_is_left_out(engine)
+        leave_out_drafter(engine)
         result = beam_result(engine.generate([request]))
     out = console()
     out.print(_alternatives(result))
@@ -194,13 +195,6 @@ def _few(found: int, asked: BeamParams | None) -> list[str]:
     wanted = 0 if asked is None else asked.n or asked.width
     why = "hypotheses of equal value count once, and the search ends where nothing better can come"
     return [f"{found} alternatives of {wanted}: {why}"] if found < wanted else []
-
-
-def _say_what_is_left_out(engine: Engine) -> None:
-    """An engine's name may hold a drafter, which a beam search has no use for."""
-    source = getattr(engine, "parts", (None, None))[1]
-    if source is not None:
-        click.echo(f"note: a beam search is never speculated: the drafter {source.name!r} is left out", err=True)
 
 
 def _alternatives(result: BeamResult) -> Table:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolkit.cli.kinds import TEXT, InFlight, place
-from toolkit.cli.options import beam_options, engine_options, json_option, opened, result_options
+from toolkit.cli.options import beam_options, engine_options, json_option, leave_out_drafter, opened, result_options
 from toolkit.cli.output import console, emit
 from toolkit.cli.signals import stop_on_signal
 from toolkit.cli.spread import ray_options, ray_pool
@@ -112,6 +112,7 @@ def extract(
     terms = result_options(options)
     try:
         with opened(options) as engine, progress(console()) as on_progress, stop_on_signal() as stop:
+            leave_out_drafter(engine)
             summary = run_job(
                 job,
                 out,

@@ -148,6 +148,13 @@ def opened(options: dict[str, Any], **more: Any) -> Iterator[Engine]:
         engine.close()
 
 
+def leave_out_drafter(engine: Engine) -> None:
+    """An engine's name may hold a drafter, which a beam search has no use for: say so."""
+    source = getattr(engine, "parts", (None, None))[1]
+    if source is not None:
+        click.echo(f"note: a beam search is never speculated: the drafter {source.name!r} is left out", err=True)
+
+
 def _engine(options: dict[str, Any], more: dict[str, Any]) -> Engine:
     from toolkit import open_engine
 
