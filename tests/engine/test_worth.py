@@ -22,7 +22,9 @@ SHARES = st.lists(st.floats(0, 10), max_size=8)
 def test_the_number_of_guesses_is_the_best_of_all(pairs: Sequence[tuple[float, float]]) -> None:
     gains, prices = [gain for gain, _ in pairs], [price for _, price in pairs]
     profits = [0.0, *(sum(gains[:n]) - prices[n - 1] for n in range(1, len(pairs) + 1))]
-    assert profits[worthwhile(gains, prices)] == pytest.approx(max(profits))
+    count, left = worthwhile(gains, prices)
+    assert profits[count] == pytest.approx(max(profits)) and left == pytest.approx(profits[count])
+    assert worthwhile(gains, prices, least=max(profits)) == (0, 0.0)
 
 
 def sure(count: int, chances: Sequence[float]) -> DraftTree:
@@ -208,3 +210,36 @@ def speed_of_both(chance: float, acceptance: float, *, known: bool) -> float:
 def test_a_guess_that_is_worth_less_than_the_heads_does_not_take_their_place(chance: float, acceptance: float) -> None:
     alone = speed_of_both(chance, acceptance, known=False)
     assert speed_of_both(chance, acceptance, known=True) >= 0.97 * alone
+
+
+def test_what_the_loop_spends_on_a_pass_with_a_draft_is_part_of_its_price() -> None:
+    pace = Pace(costs_of(MEASURED))
+    stride = pace.stride(PARAMS, "some")
+    assert pace.drafts.handle_s == 0.0
+    stride.handle(3.0, drafted=True)
+    assert pace.drafts.handle_s == 0.0  # nothing is known of passes without one
+    for seconds in (1.0, 1.0, 50.0):
+        stride.handle(seconds, drafted=False)
+    assert pace.drafts.handle_s == 2.0
+    rates, prices = pace.rates([0.5]), pace.prices(2)
+    assert rates == pytest.approx([1 / 8.5, 1.5 / (10.5 + 2.0)]) and prices == pytest.approx([4.0, 6.0])
+    stride.handle(0.0, drafted=True)
+    stride.handle(0.0, drafted=True)
+    assert pace.drafts.handle_s == 0.0
+
+
+def test_a_drafter_that_is_slow_to_say_no_is_asked_all_the_same_where_its_guesses_save_more() -> None:
+    pace = Pace(costs_of(MEASURED))
+    stride = pace.stride(PARAMS, "all")
+    falling = [0.95**n for n in range(1, REACH + 1)]
+    asked = 0
+    for at in range(400):
+        budget = stride.budget(ROOM)
+        asked += budget.reach > 0
+        if budget.reach and at % 2:
+            n = worth(budget, falling)
+            stride.learn(sure(n, falling), n)
+        elif budget.reach:
+            stride.miss()
+            stride.spend(0.3)
+    assert pace.lines * pace.idle_s > 0.02 * pace.costs(1) and asked > 380

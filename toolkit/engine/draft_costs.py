@@ -1,9 +1,10 @@
-"""DraftCosts: what a drafter takes for a token that it guesses and for one that it reads, told apart.
+"""DraftCosts: what a drafter takes for a token that it guesses and for one that it reads, told apart, and what its drafts cost beside it.
 
     seconds of a draft = guess_s x its depth + read_s x tokens that the drafter was told since the last one
 
 A drafter with keys and values of its own computes the text before it guesses: a prompt before its first guess, after a rest all
 that came meanwhile. Taken for the price of a guess, the first prompt would put an end to speculation.
+A pass with a draft is also handled at more length than one without: the draft is cut, walked down, settled and told to the drafter.
 In: seconds, depth and tokens told, draft by draft.   Out: the two prices, 0 while they are not known.
 Knows nothing about: drafters, whether they pay.
 """
@@ -25,6 +26,17 @@ class DraftCosts:
         self.guess_s = 0.0
         self.read_s = 0.0
         self._recent: deque[float] = deque(maxlen=RECENT)
+        self._handled: dict[bool, deque[float]] = {drafted: deque(maxlen=RECENT) for drafted in (False, True)}
+
+    @property
+    def handle_s(self) -> float:
+        """What the loop spends on a pass with a draft beyond one without; 0 while one of them is not known."""
+        plain, drafted = (self._handled[kind] for kind in (False, True))
+        return max(0.0, median(drafted) - median(plain)) if plain and drafted else 0.0
+
+    def handle(self, seconds: float, *, drafted: bool) -> None:
+        """The loop was busy for so long with one sample's pass, the drafter's own time not counted."""
+        self._handled[drafted].append(seconds)
 
     def learn(self, seconds: float, depth: int, heard: int) -> None:
         """A draft of `depth` tokens took so long, `heard` tokens after the last one.

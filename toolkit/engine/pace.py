@@ -1,12 +1,12 @@
 """Pace: how far to look ahead, from measured acceptance and the measured cost of a pass with M rows.
 
     tokens per second at k drafted tokens, L lines running, R rows of others in the same passes (beams, plain requests)
-        rate(k) = (R + L * E(k)) / (cost(R + L * (1 + k)) + L * k * d)        E(k) = 1 + a1 + a1 a2 + ... + a1 ... ak
+        rate(k) = (R + L * E(k)) / (cost(R + L * (1 + k)) + L * (k * d + h))        E(k) = 1 + a1 + a1 a2 + ... + a1 ... ak
 
 a_i is the share of drafts that were accepted at position i given that all before it were, over this request. While it has seen
 little, it hopes for what the engine's other requests had (_HOPE, while there were few), and at the next position for no less than
 it has itself at this one: a text that copies is not to suffer for long from chats before it. cost is measured on this
-machine (pass_costs.py), d is the drafter's time for a guessed token (draft_costs.py). A request changes its k for a gain of more than
+machine (pass_costs.py), d is the drafter's time for a guessed token, h the loop's for a pass with a draft (draft_costs.py). A request changes its k for a gain of more than
 MARGIN, or as soon as it has fallen behind plain decoding by LOSS; where nothing pays it decodes plainly and tries one token again,
 ever more rarely. Guesses whose chances a drafter knows are no matter of k: they are taken where they pay one by one (worth.py), and tell
 nothing of those that k is for.
@@ -74,6 +74,7 @@ class Pace:
         self.drafts = DraftCosts()
         self.rested = 0  # passes without a draft, of all lines, since the last trial of any
         self.idle_s = 0.0  # what a drafter takes to say that it has no guess
+        self.saved_s = 0.0  # what asking it in vain or not saves a line, as far as its chances are true
         self._tokens, self._nodes = tokens, nodes
 
     def widest(self, chances: Chances) -> int:
@@ -99,23 +100,23 @@ class Pace:
     def prices(self, count: int) -> list[float]:
         """Seconds (likewise) that 1, 2, ... rows more on every line cost all together."""
         rows, lines = self.others + self.lines, self.lines
-        plain = self.costs(rows)
-        return [self.costs(rows + lines * n) - plain for n in range(1, count + 1)]
+        beside = lines * self.drafts.handle_s - self.costs(rows)
+        return [self.costs(rows + lines * n) + beside for n in range(1, count + 1)]
 
     @property
     def may_ask(self) -> bool:
-        """Whether it costs next to nothing to ask for guesses in every pass."""
-        return self.lines * self.idle_s <= _IDLE * self.costs(self.others + self.lines)
+        """Whether to ask for guesses in every pass costs next to nothing, or less than it brings."""
+        return self.idle_s <= self.saved_s or self.lines * self.idle_s <= _IDLE * self.costs(self.others + self.lines)
 
     def rates(self, accepted: Sequence[float]) -> list[float]:
         """Tokens per second (of whatever unit costs have) of all that runs, for k = 0, 1, ... drafted tokens on each line."""
-        others, lines = self.others, self.lines
+        others, lines, drafts, handle_s = self.others, self.lines, self.drafts, self.drafts.handle_s
         expected = through = 1.0
         found = [(others + lines) / self.costs(others + lines)]
         for k, each in enumerate(accepted, 1):
             through *= each
             expected += through
-            seconds = self.costs(others + lines * (1 + k)) + lines * k * self.drafts.guess_s
+            seconds = self.costs(others + lines * (1 + k)) + lines * (k * drafts.guess_s + handle_s)
             found.append((others + lines * expected) / seconds)
         return found
 
@@ -171,7 +172,10 @@ class Stride:
         instead = (
             rate * pace.costs(rows) - rows
         )  # of k tokens, at the rate that they make: nothing more than an empty pass where k = 0
-        return worthwhile(gains, [rate * each for each in pace.prices(len(chances))], least=instead)
+        count, left = worthwhile(gains, [rate * each for each in pace.prices(len(chances))], least=instead)
+        if count:
+            pace.saved_s += _NEWEST * (left / rate / pace.lines - pace.saved_s)
+        return count
 
     def miss(self) -> None:
         """The drafter has no guess; what that took is told next."""
@@ -192,10 +196,15 @@ class Stride:
         self._pace.drafts.learn(self._spent, self._asked, self._unread)
         self._spent, self._unread = 0.0, 0
 
+    def handle(self, seconds: float, *, drafted: bool) -> None:
+        """The loop was busy for so long with a pass, the drafter's own time not counted."""
+        self._pace.drafts.handle(seconds, drafted=drafted)
+
     def spend(self, seconds: float) -> None:
         """The drafter was busy for so long."""
         if self._missed:
             self._pace.idle_s += _NEWEST * (seconds - self._pace.idle_s)
+            self._pace.saved_s -= _NEWEST * self._pace.saved_s
             self._missed = False
         self._spent += seconds
         self._busy += seconds

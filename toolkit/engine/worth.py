@@ -42,10 +42,10 @@ class Trust:
         return (self._kept + _PRIOR) / (self._promised + _PRIOR)
 
 
-def worthwhile(gains: Sequence[float], prices: Sequence[float], *, least: float = 0.0) -> int:
-    """How many of the guesses to take: gains[i] of the next one alone, prices[i] of the first i + 1 together, in the same unit.
+def worthwhile(gains: Sequence[float], prices: Sequence[float], *, least: float = 0.0) -> tuple[int, float]:
+    """How many of the guesses to take, and what they leave: gains[i] of the next one alone, prices[i] of the first i + 1 together, in the same unit.
 
-    None where no number of them leaves more than `least`.
+    None, and nothing, where no number of them leaves more than `least`.
     """
     best, total = max(0.0, least), 0.0
     count = 0
@@ -53,4 +53,4 @@ def worthwhile(gains: Sequence[float], prices: Sequence[float], *, least: float 
         total += gain
         if total - price > best:
             best, count = total - price, i
-    return count
+    return count, best if count else 0.0

@@ -86,12 +86,14 @@ class Line:
         self._stride: Stride = pace.stride(job.request.sampling, source.chances)
         self._tree = EMPTY
         self._known = 0  # tokens that the drafter has been told
+        self._handled = 0.0  # seconds with the pass that is under way, less the drafter's own
         self._guard(self._open, seed * 1_000_003 + index)
 
     def ask(self) -> Ask:
         """The next pass: what is pending, with a tree behind it where that pays."""
         if self.inquest.recheck is not None:
             return self.inquest.recheck.ask()
+        self._handled = -time.perf_counter()
         sample = self.sample
         self._tree = EMPTY
         if self._drafter is not None and self.inquest.oversight.breaker.is_held:
@@ -106,10 +108,12 @@ class Line:
             if not budget.nodes and not self._tree:
                 self.job.books.rested += 1
         self.hidden = [] if self._drafter is not None and self._source.needs_hidden else None
+        self._handled += time.perf_counter()
         return Ask(sample.sequence, sample.rows_wanted, tree=self._tree, hidden=self.hidden)
 
     def take(self, rows: Tensor) -> None:
         """Walk, keep what was accepted, look at it, tell the caller and the drafter."""
+        self._handled -= time.perf_counter()
         inquest = self.inquest
         if inquest.recheck is not None:
             if inquest.recheck.take(rows):
@@ -132,6 +136,7 @@ class Line:
             inquest.close()
         elif self._drafter is not None and not self.sample.reason:
             self._guard(self._observe, walk)
+            self._stride.handle(self._handled + time.perf_counter(), drafted=len(self._tree) > 0)
 
     def verify(self, rows: Tensor) -> Walk:
         """The sample goes down the tree; keys and values of what it took are kept."""
@@ -169,6 +174,7 @@ class Line:
             return None
         finally:
             seconds = time.perf_counter() - began
+            self._handled -= seconds
             self.job.books.draft_s += seconds
             self._stride.spend(seconds)
 
