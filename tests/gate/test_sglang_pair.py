@@ -29,7 +29,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ends, "texts", lambda count, dice: ["hi"])
     monkeypatch.setattr(sampled, "settings", lambda engine, seed, full=sampled.settings: full(engine, seed)[2:])
     monkeypatch.setattr(
-        sampled, "_requests", lambda engine, setting, count, seeds, full=sampled._requests: full(engine, setting, 8, seeds)
+        sampled,
+        "_requests",
+        lambda engine, setting, numbers, seeds, full=sampled._requests: full(engine, setting, numbers[:2], seeds),
     )
     monkeypatch.setattr(greedy, "settings", lambda engine, tokens, full=greedy.settings: full(engine, 8)[:3])
 
