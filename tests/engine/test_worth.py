@@ -86,9 +86,11 @@ def test_sure_guesses_tell_nothing_of_those_that_are_left_to_measured_acceptance
         right = noise.randrange(2)
         for stride in (one, two):
             budget = stride.budget(ROOM)
+            stride.spend(0.5 * budget.nodes)
             stride.learn(chain([1] * budget.nodes), min(right, budget.nodes))
         two.budget(ROOM)
         two.learn(sure(8, [0.9] * 8), 8)
+    assert plain.drafts.guess_s == 0.5
     assert one.budget(ROOM).nodes == two.budget(ROOM).nodes
     assert plain.acceptance == mixed.acceptance and plain.drafts.guess_s == mixed.drafts.guess_s
 

@@ -35,7 +35,7 @@ DRAFTERS = Table(
 )
 
 
-Chances = Literal["all", "some", "none"]
+Chances = Literal["all", "some", "none"]  # of guesses whose chance is known when they are made
 
 
 @dataclass(frozen=True, slots=True, eq=False)

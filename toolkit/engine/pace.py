@@ -74,7 +74,7 @@ class Pace:
         self.drafts = DraftCosts()
         self.rested = 0  # passes without a draft, of all lines, since the last trial of any
         self.idle_s = 0.0  # what a drafter takes to say that it has no guess
-        self.saved_s = 0.0  # what asking it in vain or not saves a line, as far as its chances are true
+        self.saved_s = 0.0  # what an ask saves a line, those in vain counted, as far as its chances are true
         self._tokens, self._nodes = tokens, nodes
 
     def widest(self, chances: Chances) -> int:
@@ -169,9 +169,8 @@ class Stride:
         rate = pace.rates(self._rates()[: self._k])[-1]
         rows = pace.others + pace.lines
         gains = [pace.lines * self._trust.share * each for each in chances]
-        instead = (
-            rate * pace.costs(rows) - rows
-        )  # of k tokens, at the rate that they make: nothing more than an empty pass where k = 0
+        # what k tokens are worth at the rate that they make: nothing more than an empty pass where k = 0
+        instead = rate * pace.costs(rows) - rows
         count, left = worthwhile(gains, [rate * each for each in pace.prices(len(chances))], least=instead)
         if count:
             pace.saved_s += _NEWEST * (left / rate / pace.lines - pace.saved_s)
