@@ -1,6 +1,7 @@
 """Limits: what a grammar may cost before it is refused.
 
-Knows nothing about: grammars. Invariant: with the defaults every compile ends within 2 seconds of CPU time, and every mask sooner.
+Knows nothing about: grammars. Invariant: no compile costs more CPU time than twice its `seconds` (what runs between two
+looks at the clock is not cut), and no mask more than that.
 Source: the counts are llguidance's own units and defaults; the speeds are those its documentation gives.
 """
 
