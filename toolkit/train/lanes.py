@@ -40,9 +40,51 @@ class _Lane:
     dice: random.Random
     pending: list[int]  # tokens that are not fed yet
     drawn_from: int  # where the drawn user turn begins, -1 once it is closed
+    slot: int  # of the store's lanes
 
 
 Accept = Callable[[Sequence[int]], bool]
+
+
+class _Kept:
+    """What the model told about the tokens of the running lines: room for all of it, taken once.
+
+    As one small tensor a token it would lie between the freed logits of every pass, and no pass could use their room again (21 GB after three
+    minutes with 64 lanes).
+    """
+
+    def __init__(self, lanes: int, depths: int, width: int) -> None:
+        room = LONGEST_PROMPT + REPLY + BLOCK
+        self._rows = torch.empty(lanes, 1 + depths, room, width, dtype=torch.float16)
+        self._ids = torch.empty(lanes, room, TOP, dtype=torch.int32)
+        self._logits, self._lse = torch.empty(lanes, room, TOP), torch.empty(lanes, room)
+        self._fed, self._told = [0] * lanes, [0] * lanes
+        self._free = list(range(lanes))
+
+    def open(self) -> int:
+        """A slot for a new line."""
+        slot = self._free.pop()
+        self._fed[slot] = self._told[slot] = 0
+        return slot
+
+    def feed(self, slot: int, hidden: Tensor, inner: Tensor) -> None:
+        """Rows [t, D] and [K, t, D] of the tokens that were fed."""
+        at = slice(self._fed[slot], self._fed[slot] + len(hidden))
+        self._rows[slot, 0, at], self._rows[slot, 1:, at] = hidden, inner
+        self._fed[slot] = at.stop
+
+    def tell(self, slot: int, ids: Tensor, logits: Tensor, lse: Tensor) -> None:
+        """The likeliest next tokens [16] and their logits behind a token of the reply."""
+        at = self._told[slot]
+        self._ids[slot, at], self._logits[slot, at], self._lse[slot, at] = ids, logits, lse
+        self._told[slot] += 1
+
+    def close(self, slot: int, line: Line) -> None:
+        """The line gets what was kept; the slot is free again."""
+        rows, told = self._rows[slot, :, : self._fed[slot]].clone(), slice(self._told[slot])
+        line.hidden, line.depths = [rows[0]], [rows[1:]]
+        line.top = list(zip(*(each[slot, told].clone() for each in (self._ids, self._logits, self._lse)), strict=True))
+        self._free.append(slot)
 
 
 class Lanes:
@@ -67,6 +109,7 @@ class Lanes:
             layers=config.layers, kv_heads=config.kv_heads, head_dim=config.head_dim, blocks=blocks, block_size=BLOCK,
             dtype=decoder.dtype, device=decoder.device,
         )  # fmt: skip
+        self._kept = _Kept(width, len(self._depths), config.hidden_size)
         self._lanes: list[_Lane] = []
 
     def run(self, tasks: Iterator[Task]) -> Iterator[Line | int]:
@@ -89,7 +132,7 @@ class Lanes:
         drawn = len(ids) if task.turn_end >= 0 else -1
         line = Line(task.number, list(ids), len(ids))
         table = BlockTable(self._pool, BLOCK)
-        self._lanes.append(_Lane(line, task, table, random.Random(task.seed), ids, drawn))
+        self._lanes.append(_Lane(line, task, table, random.Random(task.seed), ids, drawn, self._kept.open()))
 
     @torch.inference_mode()
     def _step(self) -> Iterator[Line | int]:
@@ -101,23 +144,21 @@ class Lanes:
         logits = self._decoder.logits(hidden[ends])[:, : self._vocab]
         top, ids = logits.topk(TOP)
         lse = logits.logsumexp(1)
-        for lane, rows, inner in zip(
-            self._lanes, torch.split(hidden.half(), counts), torch.split(residuals.half(), counts, 1), strict=True
-        ):
-            lane.line.hidden.append(rows)
-            lane.line.depths.append(inner)
+        for lane, rows, inner in zip(self._lanes, torch.split(hidden, counts), torch.split(residuals, counts, 1), strict=True):
+            self._kept.feed(lane.slot, rows, inner)
         running: list[_Lane] = []
         for i, lane in enumerate(self._lanes):
             closed = lane.drawn_from < 0
             temperature = lane.task.temperature if closed else 1.0
             token = _draw(logits[i], temperature, lane.dice) if temperature > 0 else int(ids[i, 0])
             if closed:
-                lane.line.top.append((ids[i], top[i], lse[i]))
+                self._kept.tell(lane.slot, ids[i], top[i], lse[i])
             ended = self._take(lane, token)
             if ended is None:
                 running.append(lane)
                 continue
             lane.table.release()
+            self._kept.close(lane.slot, lane.line)
             yield ended
         self._lanes = running
 
