@@ -92,17 +92,16 @@ def test_the_native_head_guesses_as_its_torch_twin_does_within_its_rounding(tmp_
     assert isinstance(target.decoder, NativeDecoder)
     rows, tokens = noise(9, target.decoder.config.hidden_size), [11 * i % 250 for i in range(9)]
     runner = source.runner
-    from toolkit.draft.slots import RowLists
-
-    table = runner.table()
-    slots = runner.room(table, 9)
-    found = runner.rows(tokens, rows, range(9), RowLists.line(runner.store, slots, 9))
+    line = runner.line()
+    line.reach(9)
+    line.end = 9
+    found = runner.rows(tokens, rows, range(9), line.rows(runner.store, 9))
     expected = plain_features(head, target.decoder.embed(torch.arange(264)), [0, *tokens], rows, 0, ())
     assert (found - expected).abs().max() < 0.03 * expected.abs().max()
     logits = runner.logits(found)
     plain = found @ target.decoder.head_rows(head.ids).T
     assert (logits - plain).abs().max() < 2e-3 * plain.abs().max()
-    table.release()
+    line.release()
 
 
 def test_tokens_that_a_grammar_forced_are_places_the_head_drafts_through_and_forgets_again(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.test_pace import FLAT, MEASURED, PARAMS, ROOM, costs_of, lengths
-from toolkit.draft.contract import Budget
+from toolkit.draft.contract import NEVER, Budget
 from toolkit.draft.tree import DraftTree, chain
-from toolkit.engine.pace import LONGEST, Pace
+from toolkit.engine.pace import _GOES_ON, LONGEST, Pace
 from toolkit.engine.worth import REACH, Trust, worthwhile
 
 SHARES = st.lists(st.floats(0, 10), max_size=8)
@@ -148,7 +148,7 @@ def test_a_drafter_that_takes_long_to_say_that_it_has_no_guess_is_asked_less_whe
         for stride in strides:
             budget = stride.budget(ROOM)
             if budget.reach:
-                stride.miss()
+                stride.asked()
                 stride.spend(0.3)
                 asked += 0.3
     assert 0 < asked <= 0.02 * passes * pace.costs(16)
@@ -238,10 +238,77 @@ def test_a_drafter_that_is_slow_to_say_no_is_asked_all_the_same_where_its_guesse
     for at in range(400):
         budget = stride.budget(ROOM)
         asked += budget.reach > 0
-        if budget.reach and at % 2:
-            n = worth(budget, falling)
-            stride.learn(sure(n, falling), n)
-        elif budget.reach:
-            stride.miss()
+        if budget.reach:
+            if at % 2:
+                n = worth(budget, falling)
+                stride.learn(sure(n, falling), n)
+            stride.asked()
             stride.spend(0.3)
-    assert pace.lines * pace.idle_s > 0.02 * pace.costs(1) and asked > 380
+    assert pace.asks[False].seconds > 0.02 * pace.costs(1) and asked > 380
+
+
+def passes_asked(chances: Sequence[float], seconds: float, *, cheap: bool = False) -> float:
+    """Share of passes in which a draft model is run, whose guesses have these chances and cost `seconds` a pass."""
+    pace = Pace(costs_of(MEASURED))
+    stride = pace.stride(PARAMS, "all")
+    asked = 0
+    for _ in range(800):
+        budget = stride.budget(ROOM)
+        stride.hear(1)
+        if cheap and budget.reach:  # an n-gram part that always has a guess which pays, half of the time
+            assert budget.worth is not None
+            n = budget.worth([0.9, 0.8])
+            stride.learn(sure(n, [0.9, 0.8]), n)
+            stride.asked()
+            stride.spend(0.0001)
+            budget = stride.budget(ROOM)
+        if budget.reach and budget.least < NEVER:
+            assert budget.worth is not None
+            asked += 1
+            n = budget.worth(chances, passes=1)
+            if n:
+                stride.learn(sure(n, chances), round(sum(chances[:n])))
+            stride.asked()
+            stride.spend(seconds)
+    return asked / 800
+
+
+def test_passes_of_a_draft_model_are_made_where_they_bring_more_than_they_cost() -> None:
+    cost = costs_of(MEASURED)(1)
+    assert passes_asked([0.95, 0.9], 0.1 * cost) > 0.95
+    assert passes_asked([0.02], 0.1 * cost) < 0.1
+    assert passes_asked([0.95, 0.9], 3 * cost) < 0.1
+    # what another part brings says nothing of these
+    assert passes_asked([0.02], 0.1 * cost, cheap=True) < 0.1
+    assert passes_asked([0.95, 0.9], 0.1 * cost, cheap=True) > 0.95
+
+
+def test_a_drafter_without_passes_is_not_asked_on_account_of_passes_that_nobody_makes() -> None:
+    pace = Pace(costs_of(MEASURED))
+    stride = pace.stride(PARAMS, "all")
+    asked = 0
+    for _ in range(800):
+        if stride.budget(ROOM).reach:
+            asked += 1
+            stride.asked()
+            stride.spend(pace.costs(1))
+    assert 0 < asked < 80
+
+
+def test_one_more_guess_is_made_where_what_goes_before_is_likely_enough_for_its_price() -> None:
+    least = []
+    for seconds in (0.05, 0.2, 0.8):
+        pace = Pace(costs_of(MEASURED))
+        stride = pace.stride(PARAMS, "all")
+        for _ in range(12):
+            budget = stride.budget(ROOM)
+            assert budget.worth is not None
+            budget.worth([0.9], passes=2)
+            stride.asked()
+            stride.spend(2 * seconds * pace.costs(1))
+        row = pace.prices(2)
+        price = (row[1] - row[0] + pace.drafts.guess_s) / pace.costs(1)
+        assert pace.drafts.guess_s == pytest.approx(seconds * pace.costs(1))
+        least.append(stride._least())
+        assert least[-1] == pytest.approx(min(1.0, price / _GOES_ON))
+    assert least == sorted(least) and least[0] < 0.6 and least[-1] == 1.0

@@ -92,7 +92,7 @@ static int check(int64_t hidden, int64_t heads, int64_t kv_heads, int64_t head_d
                extras ? floats(head_dim) : NULL,       extras ? floats(head_dim) : NULL};
     layer both[2] = {l, l};
     model m = {hidden, 2, heads, kv_heads, head_dim, intermediate, 1e-5f, 0, both, floats(hidden), weights(vocabulary, hidden, 0, 8),
-               {0}, floats(CONTEXT * head_dim / 2), floats(CONTEXT * head_dim / 2)};
+               {0}, floats(CONTEXT * head_dim / 2), floats(CONTEXT * head_dim / 2), NULL};
     const float *norm = m.norm;
     m.embedding = m.head;
     if (bare) m.norm = both[0].attention_norm = both[1].attention_norm = NULL;
@@ -156,12 +156,69 @@ static int check_best(int64_t n) {
     return wrong;
 }
 
+/* Guesses of a draft head behind the last rows of a line, whose slots end where their memory does. `out`: all that is told of them. */
+enum { GUESSES = 4, ALTERNATIVES = 3, TOLD = GUESSES * (1 + ALTERNATIVES) };
+static int64_t guess(const model *m, int64_t rows, int64_t threads, const float *inputs, const int64_t *known, float least, float *out,
+                     int32_t *ids) {
+    int64_t cache = m->layers * m->kv_heads * SLOTS * m->head_dim, end = rows + 5, *tokens = malloc((size_t)rows * sizeof *tokens);
+    seed = 7; /* the same keys and values of earlier places */
+    float *keys = floats(cache), *values = floats(cache), *hidden = malloc((size_t)(rows * m->hidden) * sizeof *hidden);
+    int32_t *slots = malloc((size_t)(end + GUESSES - 1) * sizeof *slots);
+    for (int64_t i = 0; i < end + GUESSES - 1; i++) slots[i] = (int32_t)((i * 5 + 3) % SLOTS);
+    for (int64_t r = 0; r < rows; r++) tokens[r] = r * 7 % m->entry->embedding.outputs;
+    line l = {rows, threads, SLOTS, CONTEXT, end, CONTEXT - rows - GUESSES + 1, tokens, slots, keys, values, hidden, inputs, NULL};
+    guesses g = {GUESSES, ALTERNATIVES, least, 0.5f, known, 0, out, ids, out + GUESSES};
+    l.space = memory(native_guess_space(m, &l, GUESSES));
+    int wrong = native_guess(m, &l, &g);
+    l.place++;
+    if (native_guess(m, &l, &(guesses){GUESSES, ALTERNATIVES, least, 0.5f, known, 0, NULL, NULL, NULL}) != 3) wrong = 1;
+    free(l.space), free(keys), free(values), free(hidden), free(slots), free(tokens);
+    return wrong ? -1 : g.made;
+}
+
+static int check_guesses(int64_t hidden, int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t vocabulary, int64_t drafted) {
+    int64_t qkv = (heads + 2 * kv_heads) * head_dim;
+    draft_entry e = {weights(hidden, 2 * hidden, 1, 8), weights(vocabulary, hidden, 0, 8), floats(hidden), floats(hidden)};
+    layer l = {weights(qkv, hidden, 0, 8), weights(hidden, heads * head_dim, 0, 8), weights(2 * hidden, hidden, 0, 8),
+               weights(hidden, hidden, 0, 8), floats(hidden), floats(hidden), NULL, NULL};
+    model m = {hidden, 1, heads, kv_heads, head_dim, hidden, 1e-5f, 0, &l, NULL, weights(drafted, hidden, 0, 8), {0},
+               floats(CONTEXT * head_dim / 2), floats(CONTEXT * head_dim / 2), &e};
+    int64_t *known = malloc((size_t)drafted * sizeof *known);
+    for (int64_t i = 0; i < drafted; i++) known[i] = i * vocabulary / drafted;
+    float *inputs = floats(13 * hidden);
+    int wrong = 0;
+    for (int64_t rows = 1; rows <= 13; rows += 6) {
+        float out[2][TOLD];
+        int32_t ids[2][GUESSES * ALTERNATIVES];
+        for (int kernel_set = native_kernels() - 1; kernel_set >= 0; kernel_set--)
+            for (int64_t threads = 1; native_kernel_usable(kernel_set) && threads <= 3; threads++) {
+                int at = kernel_set != native_kernels() - 1 || threads > 1;
+                m.kernels = kernel_set;
+                wrong |= guess(&m, rows, threads, inputs, known, -1e30f, out[at], ids[at]) != GUESSES;
+                if (at) wrong |= memcmp(out[0], out[1], sizeof *out) || memcmp(ids[0], ids[1], sizeof *ids);
+                wrong |= guess(&m, rows, threads, inputs, known, 1.0f, out[at], ids[at]) != 1;
+            }
+        float norms[1], values[ALTERNATIVES];
+        int32_t few[ALTERNATIVES];
+        void *space = memory(native_likeliest_space(&m.head, 1));
+        native_likeliest(&m.head, m.kernels, inputs, 1, ALTERNATIVES, 2, norms, few, values, space);
+        free(space);
+        wrong |= !(norms[0] >= values[0] && values[0] >= values[1] && values[1] >= values[2]);
+    }
+    drop(e.weights), drop(e.embedding), drop(l.qkv), drop(l.o), drop(l.gate_up), drop(l.down), drop(m.head);
+    free((void *)e.embed_norm), free((void *)e.input_norm), free((void *)l.attention_norm), free((void *)l.mlp_norm);
+    free((void *)m.cos), free((void *)m.sin), free(known), free(inputs);
+    printf("guesses, hidden %d: %s\n", (int)hidden, wrong ? "WRONG" : "equal");
+    return wrong;
+}
+
 int main(void) {
     int wrong = check(32, 4, 2, 8, 64, 261, 0, 0, 8);
     wrong |= check(48, 6, 2, 24, 80, 97, 1, 0, 8);
     wrong |= check(8, 1, 1, 72, 2 * STRETCH + 16, 33, 0, 0, 8);
     wrong |= check(32, 4, 2, 8, 64, 97, 0, 1, 8);
     wrong |= check(64, 8, 2, 24, 96, 97, 1, 0, 4);
+    wrong |= check_guesses(32, 4, 2, 8, 97, 64) | check_guesses(48, 6, 2, 24, 261, 37);
     wrong |= check_best(1) | check_best(37) | check_best(1031);
     return wrong;
 }

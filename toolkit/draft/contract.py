@@ -35,6 +35,7 @@ DRAFTERS = Table(
 )
 
 
+NEVER = 2.0  # a joint probability that no guess has
 Chances = Literal["all", "some", "none"]  # of guesses whose chance is known when they are made
 
 
@@ -68,21 +69,29 @@ class Commit:
     start: int = 0
 
 
+class Worth(Protocol):
+    """How many of the guesses to take, of these falling joint probabilities, after so many passes of a draft model."""
+
+    def __call__(self, chances: Sequence[float], /, passes: int = 0) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """How much to propose: at most `nodes` nodes and `depth` tokens on a path, for a text drawn with `sampling`.
 
-    A drafter that draws (q) draws at the request's temperature; at temperature 0 it is deterministic. One that draws nothing, guesses at
-    next to no cost and knows the joint probability of every guess (`Source.chances`) may be given `worth`: told these numbers, falling, it says
-    how many of the guesses pay for their rows. They are then bounded by `reach`, in number and depth, and `nodes` and `depth`, which may be 0, are
-    for other guesses.
+    A drafter that draws (q) draws at the request's temperature; at temperature 0 it is deterministic. One that draws nothing and knows the
+    joint probability of every guess (`Source.chances`) may be given `worth`: told these numbers, falling, it says how many of the guesses pay for
+    their rows. They are then bounded by `reach`, in number and depth, and `nodes` and `depth`, which may be 0, are for other guesses.
+    Where a guess costs a pass of a draft model, `worth` is also told how many of those there were, one after the other, and `least` is the joint
+    probability below which it does not pay to guess what follows, NEVER where no pass pays.
     """
 
     nodes: int
     depth: int
     sampling: SamplingParams
     reach: int = 0
-    worth: Callable[[Sequence[float]], int] | None = None
+    worth: Worth | None = None
+    least: float = 0.0
 
     @property
     def most(self) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """Grow: a draft tree out of a model's logits, level by level; one batched call of the model a level.
 
+    weighed  a chain and what is likely beside it, as much as pays; nothing is drawn
     likely   the paths of the highest joint probability under the node budget; nothing is drawn
     drawn    children drawn from the model's distribution, siblings without replacement; every draw is kept, with its q
 
@@ -36,11 +37,21 @@ class Node:
     logprob: float
 
 
-Expand = Callable[[Sequence[Node]], Tensor]  # nodes -> logits [n, V] behind each of them
+Expand = Callable[[Sequence[Node]], Tensor]  # nodes -> logits [n, V] behind each of them, or what `read` takes in their place
+Guesses = list[tuple[int, float]]  # tokens and their log-probabilities, the likeliest first
+Read = Callable[[Tensor, int, float], list[Guesses]]  # (rows [n, ...], most guesses, temperature) -> guesses of every row
 
 
-def likely(root: Tensor, expand: Expand, budget: Budget, *, width: int, floor: float) -> DraftTree:
-    """The `budget.nodes` likeliest paths. root: logits [V].
+def likeliest(logits: Tensor, count: int, temperature: float) -> list[Guesses]:
+    """The `count` likeliest tokens of every row of logits [n, V] at a temperature."""
+    values, ids = torch.log_softmax(logits.float() / temperature, -1).topk(min(count, logits.shape[-1]), dim=-1)
+    return [list(zip(*each, strict=True)) for each in zip(ids.tolist(), values.tolist(), strict=True)]
+
+
+def likely(
+    root: Tensor, expand: Expand, budget: Budget, *, width: int, floor: float, read: Read = likeliest
+) -> DraftTree:  # fmt: skip
+    """The `budget.nodes` likeliest paths. root: the row [V] behind the text, as `expand` gives them for nodes.
 
     width: most children of a node, and most nodes that are expanded in a level. floor: least joint probability of a node.
     """
@@ -49,7 +60,7 @@ def likely(root: Tensor, expand: Expand, budget: Budget, *, width: int, floor: f
     rows: Tensor = root[None]
     parents: list[Node | None] = [None]
     for depth in range(budget.depth):
-        level = _level(pool, parents, torch.log_softmax(rows.float() / temperature, -1), min(width, budget.nodes), floor)
+        level = _level(pool, parents, read(rows, min(width, budget.nodes), temperature), floor)
         pool += level
         best = {node.number for node in _best(pool, budget.nodes)}
         expanded = _best([node for node in level if node.number in best], width)
@@ -60,6 +71,24 @@ def likely(root: Tensor, expand: Expand, budget: Budget, *, width: int, floor: f
     chosen = sorted(_best(pool, budget.nodes), key=lambda node: node.number)
     place = {node.number: i for i, node in enumerate(chosen)} | {ROOT: ROOT}
     return DraftTree(tuple(node.token for node in chosen), tuple(place[node.parent] for node in chosen))
+
+
+def weighed(levels: Sequence[Guesses], budget: Budget, *, floor: float) -> DraftTree:
+    """The first guess of every level as a chain, the others beside it: those that the budget finds worth their rows."""
+    assert budget.worth is not None
+    found: list[tuple[float, int, int]] = []  # joint probability, level, token
+    joint = 0.0
+    for level, guesses in enumerate(levels):
+        found += [(math.exp(joint + logprob), level, token) for token, logprob in guesses]
+        joint += guesses[0][1]
+    found.sort(key=lambda each: -each[0])  # stable: a guess stands behind the one that it follows
+    found = [each for each in found if each[0] >= floor][: budget.reach]
+    found = found[: budget.worth([chance for chance, _, _ in found], passes=len(levels))]
+    chain = {level: node for node, (_, level, token) in enumerate(found) if token == levels[level][0][0]} | {-1: ROOT}
+    return DraftTree(
+        tuple(token for _, _, token in found), tuple(chain[level - 1] for _, level, _ in found), None,
+        tuple(chance for chance, _, _ in found),
+    )  # fmt: skip
 
 
 def drawn(root: Tensor, expand: Expand, budget: Budget, random: torch.Generator, *, width: int, floor: float) -> DraftTree:
@@ -86,12 +115,11 @@ def drawn(root: Tensor, expand: Expand, budget: Budget, random: torch.Generator,
     return DraftTree(tuple(node.token for node in pool), tuple(node.parent for node in pool), torch.stack(q))
 
 
-def _level(pool: Sequence[Node], parents: Sequence[Node | None], logprobs: Tensor, width: int, floor: float) -> list[Node]:
+def _level(pool: Sequence[Node], parents: Sequence[Node | None], found: Sequence[Guesses], floor: float) -> list[Node]:
     """The likeliest children of every parent, those below the floor left out."""
-    values, ids = logprobs.topk(min(width, logprobs.shape[-1]), dim=-1)
     level: list[Node] = []
-    for parent, row, tokens in zip(parents, values.tolist(), ids.tolist(), strict=True):
-        for logprob, token in zip(row, tokens, strict=True):
+    for parent, guesses in zip(parents, found, strict=True):
+        for token, logprob in guesses:
             node = _child(len(pool) + len(level), parent, token, logprob)
             if node.logprob >= _log(floor) and node.logprob > -math.inf:
                 level.append(node)

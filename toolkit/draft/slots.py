@@ -15,9 +15,43 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from toolkit.kv.blocks import BlockPool
 from toolkit.kv.store import KVStore
+from toolkit.kv.table import BlockTable
 
 Slots = NDArray[np.int32]
+
+
+class SlotLine:
+    """The slots of one sequence in order: `slots[:end]` are places that were computed, behind them is room for guesses.
+
+    The array only grows, and the table holds whole blocks: to guess costs neither of them a step.
+    """
+
+    def __init__(self, pool: BlockPool, block: int) -> None:
+        self._table, self._block = BlockTable(pool, block), block
+        self.slots: Slots = np.empty(0, np.int32)
+        self.end = 0
+
+    def reach(self, count: int) -> None:
+        """Have room for `count` slots behind the end. EngineError where the pool has no block left."""
+        before = self._table.length
+        if self.end + count <= before:
+            return
+        after = -(-(self.end + count) // self._block) * self._block
+        self._table.append(after - before)
+        if after > len(self.slots):
+            self.slots = np.concatenate((self.slots[:before], np.empty(2 * after - before, np.int32)))
+        self.slots[before:after] = self._table.slots(before, after)
+
+    def rows(self, store: KVStore, count: int) -> RowLists:
+        """The last `count` places as new rows."""
+        return RowLists.line(store, self.slots[: self.end], count)
+
+    def release(self) -> None:
+        """Give every block back."""
+        self._table.release()
+        self.slots, self.end = np.empty(0, np.int32), 0
 
 
 class RowLists:

@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from toolkit.contracts import SamplingParams
-from toolkit.draft.contract import Budget, Chances
+from toolkit.draft.contract import NEVER, Budget, Chances
 from toolkit.draft.tree import DraftTree
-from toolkit.engine.draft_costs import DraftCosts
+from toolkit.engine.draft_costs import FEW, DraftCosts
 from toolkit.engine.pass_costs import PassCosts
 from toolkit.engine.worth import REACH, Trust, worthwhile
 
@@ -36,8 +36,9 @@ _SOONEST, _LATEST = 16, 256  # plain passes between two trials of a drafter that
 EXPLORE = 0.015  # of the time since the last trial: what a trial may take
 PATIENCE = 1.0  # seconds that a drafter may cost a request beyond what its guesses could save
 _WIDE = 64  # rows of a pass in which reading a token is cheap
-_IDLE = 0.01  # of a pass: what it may take to ask all lines' drafters for guesses that they do not have
+_IDLE = 0.01  # of a pass: what it may take to ask all lines' drafters, whatever it brings
 _NEWEST = 0.1  # weight of the newest such time
+_GOES_ON = 0.6  # of the tokens behind a right guess that are right as well; heads trained here: .56 to .60 (their cards)
 
 
 @dataclass(slots=True)
@@ -64,6 +65,22 @@ class Acceptance:
         return (self.taken[position] + weight * prior) / (self.tried[position] + weight)
 
 
+@dataclass(slots=True)
+class Asks:
+    """What it takes to ask a drafter for guesses of known chances, and what that brings, the newest counting most."""
+
+    seconds: float = 0.0  # an ask, to read what the drafter was told during a rest not counted
+    saved: float = 0.0  # of a line's time, those in vain counted, as far as the chances are true
+    count: int = 0
+
+    def learn(self, seconds: float | None, saved: float) -> None:
+        """One more; seconds: None = they say nothing."""
+        if seconds is not None:
+            self.seconds += _NEWEST * (seconds - self.seconds)
+        self.saved += _NEWEST * (saved - self.saved)
+        self.count += 1
+
+
 class Pace:
     """One an engine. `tokens` and `nodes` fix the draft (a chain of `tokens`, a tree of `nodes`); None leaves it to measurement."""
 
@@ -73,8 +90,10 @@ class Pace:
         self.acceptance = Acceptance(memory=0.999)
         self.drafts = DraftCosts()
         self.rested = 0  # passes without a draft, of all lines, since the last trial of any
-        self.idle_s = 0.0  # what a drafter takes to say that it has no guess
-        self.saved_s = 0.0  # what an ask saves a line, those in vain counted, as far as its chances are true
+        self.asks = {
+            False: Asks(),
+            True: Asks(),
+        }  # of drafters of known chances: True for those that take passes of a draft model
         self._tokens, self._nodes = tokens, nodes
 
     def widest(self, chances: Chances) -> int:
@@ -103,10 +122,13 @@ class Pace:
         beside = lines * self.drafts.handle_s - self.costs(rows)
         return [self.costs(rows + lines * n) + beside for n in range(1, count + 1)]
 
-    @property
-    def may_ask(self) -> bool:
-        """Whether to ask for guesses in every pass costs next to nothing, or less than it brings."""
-        return self.idle_s <= self.saved_s or self.lines * self.idle_s <= _IDLE * self.costs(self.others + self.lines)
+    def may_ask(self, *, passes: bool) -> bool:
+        """Whether to ask for guesses costs next to nothing, or less than it brings; passes: for those that take passes of a draft model."""
+        asks = self.asks[passes]
+        if asks.seconds <= asks.saved or self.lines * asks.seconds <= _IDLE * self.costs(self.others + self.lines):
+            return True
+        asks.seconds *= 1 - _NEWEST / _SOONEST  # to be seen again some day
+        return False
 
     def rates(self, accepted: Sequence[float]) -> list[float]:
         """Tokens per second (of whatever unit costs have) of all that runs, for k = 0, 1, ... drafted tokens on each line."""
@@ -142,7 +164,9 @@ class Stride:
         self._unread = 0  # tokens heard since
         self._open = True
         self._trust = Trust()
-        self._missed = False
+        self._asked_for_worth = False  # the time that it took is told next
+        self._passes = 0  # of a draft model, one after the other, for that answer
+        self._saves = 0.0  # what it brings
 
     def budget(self, room: int) -> Budget:
         """What to propose in the next pass, `room` tokens at most on a path; 0 nodes = nothing."""
@@ -158,14 +182,23 @@ class Stride:
         self._trust.fade()
         if self._chances == "none":
             return Budget(k, k, self._sampling)
-        if k == 0 and not self._pace.may_ask:
-            self._pace.idle_s *= 1 - _NEWEST / _SOONEST  # to be seen again some day
+        pace = self._pace
+        dear = pace.may_ask(passes=True)
+        if k == 0 and not pace.may_ask(passes=False) and not (dear and pace.asks[True].count):
             return Budget(0, 0, self._sampling)
-        return Budget(k, k, self._sampling, min(room, REACH), self._worth)
+        return Budget(k, k, self._sampling, min(room, REACH), self._worth, self._least() if dear else NEVER)
 
-    def _worth(self, chances: Sequence[float]) -> int:
+    def _least(self) -> float:
+        """The joint probability behind which one more guess is worth a pass of the draft model and a row, at the rate of plain decoding."""
+        pace = self._pace
+        first, second = pace.prices(2)
+        seconds = second - first + pace.lines * pace.drafts.guess_s
+        return min(1.0, pace.rates(())[0] * seconds / (pace.lines * self._trust.share * _GOES_ON))
+
+    def _worth(self, chances: Sequence[float], passes: int = 0) -> int:
         """How many of the guesses, of falling chances, to take: none where what would be drafted in their place, k tokens, is worth more."""
         pace = self._pace
+        self._passes += passes
         rate = pace.rates(self._rates()[: self._k])[-1]
         rows = pace.others + pace.lines
         gains = [pace.lines * self._trust.share * each for each in chances]
@@ -173,12 +206,12 @@ class Stride:
         instead = rate * pace.costs(rows) - rows
         count, left = worthwhile(gains, [rate * each for each in pace.prices(len(chances))], least=instead)
         if count:
-            pace.saved_s += _NEWEST * (left / rate / pace.lines - pace.saved_s)
+            self._saves = left / rate / pace.lines
         return count
 
-    def miss(self) -> None:
-        """The drafter has no guess; what that took is told next."""
-        self._missed = True
+    def asked(self) -> None:
+        """The drafter was asked for guesses of known chances; what that took is told next."""
+        self._asked_for_worth = True
 
     def learn(self, tree: DraftTree, accepted: int) -> None:
         """A pass verified a tree and took `accepted` of its tokens."""
@@ -201,12 +234,18 @@ class Stride:
 
     def spend(self, seconds: float) -> None:
         """The drafter was busy for so long."""
-        if self._missed:
-            self._pace.idle_s += _NEWEST * (seconds - self._pace.idle_s)
-            self._pace.saved_s -= _NEWEST * self._pace.saved_s
-            self._missed = False
+        if self._asked_for_worth:
+            self._account(seconds)
         self._spent += seconds
         self._busy += seconds
+
+    def _account(self, seconds: float) -> None:
+        pace, passes = self._pace, self._passes
+        pace.asks[passes > 0].learn(seconds if not passes or self._unread <= FEW else None, self._saves)
+        if passes:
+            pace.drafts.learn(seconds, passes, self._unread)
+            self._unread = 0
+        self._asked_for_worth, self._passes, self._saves = False, 0, 0.0
 
     def hear(self, tokens: int) -> None:
         """The drafter was told of so many tokens."""

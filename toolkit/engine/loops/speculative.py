@@ -184,8 +184,8 @@ class Line:
     def _propose(self, budget: Budget) -> DraftTree:
         assert self._drafter is not None
         tree = vet(self._drafter.propose(budget), budget, self._vocab_size)
-        if not tree and not budget.nodes:
-            self._stride.miss()
+        if budget.worth is not None and not budget.nodes:
+            self._stride.asked()
         ends = frozenset() if self.job.request.sampling.ignore_eos else frozenset(self.job.tokenizer.eos_ids)
         return prune(tree, self.sample.sequence.matcher, ends)
 

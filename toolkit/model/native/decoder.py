@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from copy import copy
-from ctypes import byref
+from ctypes import byref, pointer
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -26,9 +26,20 @@ from toolkit.errors import EngineError, UnsupportedError, UsageError
 from toolkit.model.config import ModelConfig
 from toolkit.model.decoder import Decoder, check_depths, rope_frequencies
 from toolkit.model.native.crew import Crew
-from toolkit.model.native.library import LANES, SPAN, TILE, CLayer, CModel, CPass, kernel_index, kernels, library
+from toolkit.model.native.library import (
+    LANES,
+    SPAN,
+    TILE,
+    CEntry,
+    CLayer,
+    CModel,
+    CPass,
+    kernel_index,
+    kernels,
+    library,
+)
 from toolkit.model.native.pack import Packed
-from toolkit.model.native.packed import PackedLayer, PackedModel, pack_model
+from toolkit.model.native.packed import PackedEntry, PackedLayer, PackedModel, pack_model
 
 _LINE = 64  # bytes of a cache line
 _ANGLES = 1 << 24  # entries of one rotation table: context * head_dim / 2
@@ -66,11 +77,12 @@ class NativeDecoder:
     """Integer weights and the native forward pass. threads: None takes torch's number, or one where that is faster."""
 
     def __init__(
-        self, model: Decoder | PackedModel, *, bits: int | None = None, kernels: str | None = None, threads: int | None = None
-    ) -> None:
+        self, model: Decoder | PackedModel, *, bits: int | None = None, kernels: str | None = None, threads: int | None = None,
+        entry: PackedEntry | None = None,
+    ) -> None:  # fmt: skip
         """Pack a torch decoder on the CPU, or take a packed model. UnsupportedError where the kernels do not take its shape.
 
-        bits: of the layers' weights, 8 or 4; None takes 8, or what a packed model has.
+        bits: of the layers' weights, 8 or 4; None takes 8, or what a packed model has. entry: what a draft head begins with.
         """
         ok = bits in (None, 8, 4) if isinstance(model, Decoder) else bits in (None, model.bits)
         require(ok, "bits", bits, "None, 8 or 4" if isinstance(model, Decoder) else f"None or the packed model's {model.bits}")
@@ -85,6 +97,7 @@ class NativeDecoder:
         self.packed = pack_model(model, bits or 8) if isinstance(model, Decoder) else model
         self.config = self.packed.config
         self.threads = threads
+        self._entry = entry
         self._crew, self._head_crew = Crew(), Crew()
         self._kept: list[Any] = []  # what C has pointers to, next to the packed model
         self._head = self.packed.head
@@ -145,36 +158,34 @@ class NativeDecoder:
     ) -> tuple[Tensor, Tensor]:
         """`forward`, and the residual rows [len(depths), T, D] before each of the layers `depths`.
 
-        inputs [T, D] float32 are the rows to start from; None takes the embeddings of the tokens.
+        inputs [T, D] float32 are the rows to start from, or to go through the entry with the tokens' embeddings; None takes the embeddings alone.
         """
         rows, config = len(tokens), self.config
         wanted = check_depths(depths, config)
         hidden, residuals = torch.empty(rows, config.hidden_size), torch.empty(len(wanted), rows, config.hidden_size)
-        if inputs is not None:
-            if inputs.shape != hidden.shape or inputs.dtype != torch.float32:
-                raise EngineError(f"inputs {list(inputs.shape)} {inputs.dtype} must be float32 {list(hidden.shape)}")
-            inputs = inputs.contiguous()
+        inputs = self._inputs(inputs, hidden)
         if rows == 0:
             return hidden, residuals
         longest = self._check(tokens, positions, kv)
         most = torch.get_num_threads()
         threads = self.threads or self._crew.choose(rows, most)
-        space = _space(self._library.native_space(byref(self._model), rows, longest, threads))
+        space = space_of(self._library.native_space(byref(self._model), rows, longest, threads))
         began = time.perf_counter()
-        arrays: list[NDArray[Any]] = [kv.own, kv.first, kv.seen, kv.slots]
-        self._library.native_forward(
-            byref(self._model),
-            byref(
-                CPass(
-                    rows, threads, kv.keys.shape[2], longest, tokens.data_ptr(), positions.data_ptr(),
-                    *(array.ctypes.data for array in arrays),
-                    kv.keys.data_ptr(), kv.values.data_ptr(), hidden.data_ptr(), space.data_ptr(),
-                    None if inputs is None else inputs.data_ptr(), wanted.ctypes.data, len(wanted), residuals.data_ptr(),
-                )
-            ),
-        )  # fmt: skip
+        work = pass_of(tokens, positions, kv, longest, threads, hidden, space, inputs)
+        work.depths, work.depths_all, work.residuals = wanted.ctypes.data, len(wanted), residuals.data_ptr()
+        self._library.native_forward(byref(self._model), byref(work))
         self._crew.learn(rows, most, threads, time.perf_counter() - began)
         return hidden, residuals
+
+    def _inputs(self, inputs: Tensor | None, hidden: Tensor) -> Tensor | None:
+        """Rows to start from, as C reads them, for results `hidden`."""
+        if inputs is None:
+            if self._entry is not None:
+                raise EngineError("a decoder with an entry needs input rows")
+            return None
+        if inputs.shape != hidden.shape or inputs.dtype != torch.float32:
+            raise EngineError(f"inputs {list(inputs.shape)} {inputs.dtype} must be float32 {list(hidden.shape)}")
+        return inputs.contiguous()
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Embeddings [T, D] float32 of tokens [T] int64, as a pass starts from them."""
@@ -200,21 +211,22 @@ class NativeDecoder:
         for name, tensor in (("keys", kv.keys), ("values", kv.values)):
             if tuple(tensor.shape) != cache or tensor.dtype != torch.float32 or not tensor.is_contiguous():
                 raise EngineError(f"{name} {list(tensor.shape)} {tensor.dtype} must be contiguous float32 {list(cache)}")
-        for name, ids, stop in (("tokens", tokens, config.vocab_size), ("positions", positions, config.context)):
+        known = config.vocab_size if self._entry is None else self._entry.embedding.outputs
+        for name, ids, stop in (("tokens", tokens, known), ("positions", positions, config.context)):
             if ids.dtype != torch.int64 or ids.shape != (rows,) or not ids.is_contiguous():
                 raise EngineError(f"{name} must be {rows} contiguous int64")
-            _within(name, ids.numpy(), 0, stop)
+            within(name, ids.numpy(), 0, stop)
         for name, array, kind, shape in (
             ("own", kv.own, np.int64, (rows,)), ("first", kv.first, np.int64, (rows,)), ("seen", kv.seen, np.int64, (rows,)),
             ("slots", kv.slots, np.int32, (kv.slots.size,)),
         ):  # fmt: skip
             if array.dtype != kind or array.shape != shape or not array.flags.c_contiguous:
                 raise EngineError(f"{name} must be contiguous {np.dtype(kind).name} of shape {shape}")
-        _within("own", kv.own, 0, cache[2])
-        _within("slots", kv.slots, 0, cache[2])
-        _within("seen", kv.seen, 1, kv.slots.size + 1)
-        _within("first", kv.first, 0, kv.slots.size)
-        _within("first + seen", kv.first + kv.seen, 1, kv.slots.size + 1)
+        within("own", kv.own, 0, cache[2])
+        within("slots", kv.slots, 0, cache[2])
+        within("seen", kv.seen, 1, kv.slots.size + 1)
+        within("first", kv.first, 0, kv.slots.size)
+        within("first + seen", kv.first + kv.seen, 1, kv.slots.size + 1)
         return int(kv.seen.max())
 
     def _build(self) -> CModel:
@@ -222,11 +234,30 @@ class NativeDecoder:
         layers = (CLayer * config.layers)(*(_layer(layer) for layer in packed.layers))
         angles = torch.arange(config.context, dtype=torch.float32)[:, None] * rope_frequencies(config)
         self._kept += [layers, angles.cos(), angles.sin()]
+        entry = self._entry and _entry(self._entry)
         return CModel(
             config.hidden_size, config.layers, config.heads, config.kv_heads, config.head_dim, config.intermediate,
             config.rms_eps, self._kernels, layers, _pointer(packed.norm), packed.head.c(), packed.embedding.c(),
-            *(table.data_ptr() for table in self._kept[-2:]),
+            *(table.data_ptr() for table in self._kept[-2:]), None if entry is None else pointer(entry),
         )  # fmt: skip
+
+
+def pass_of(
+    tokens: Tensor, positions: Tensor, kv: SlotRows, longest: int, threads: int, hidden: Tensor, space: Tensor,
+    inputs: Tensor | None,
+) -> CPass:  # fmt: skip
+    """Pointers into all of these, valid while they live."""
+    arrays: list[NDArray[Any]] = [kv.own, kv.first, kv.seen, kv.slots]
+    return CPass(
+        len(tokens), threads, kv.keys.shape[2], longest, tokens.data_ptr(), positions.data_ptr(),
+        *(array.ctypes.data for array in arrays),
+        kv.keys.data_ptr(), kv.values.data_ptr(), hidden.data_ptr(), space.data_ptr(),
+        None if inputs is None else inputs.data_ptr(),
+    )  # fmt: skip
+
+
+def _entry(entry: PackedEntry) -> CEntry:
+    return CEntry(entry.weights.c(), entry.embedding.c(), _pointer(entry.embed_norm), _pointer(entry.input_norm))
 
 
 def _layer(layer: PackedLayer) -> CLayer:
@@ -244,7 +275,7 @@ def linear(weights: Packed, x: Tensor, kernels: int, threads: int | None = None)
     x, lib = x.contiguous(), library()
     out = torch.empty(len(x), len(weights.scale))
     if len(x):
-        space = _space(lib.native_linear_space(byref(weights.c()), len(x)))
+        space = space_of(lib.native_linear_space(byref(weights.c()), len(x)))
         many = threads or torch.get_num_threads()
         lib.native_linear(byref(weights.c()), kernels, x.data_ptr(), len(x), many, out.data_ptr(), space.data_ptr())
     return out[:, : weights.outputs]
@@ -272,12 +303,12 @@ def refusal(config: ModelConfig, device: torch.device, dtype: torch.dtype, bits:
     return None
 
 
-def _within(name: str, array: NDArray[Any], least: int, stop: int) -> None:
+def within(name: str, array: NDArray[Any], least: int, stop: int) -> None:
     if array.size and not (least <= int(array.min()) and int(array.max()) < stop):
         raise EngineError(f"{name} runs from {array.min()} to {array.max()}: allowed is {least} to {stop - 1}")
 
 
-def _space(count: int) -> Tensor:
+def space_of(count: int) -> Tensor:
     """Memory of `count` bytes that starts on a cache line."""
     memory = torch.empty(count + _LINE, dtype=torch.uint8)
     return memory[-memory.data_ptr() % _LINE :]

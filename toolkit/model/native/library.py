@@ -17,7 +17,7 @@ import torch  # noqa: F401 - its libgomp must be the first and only one
 
 from toolkit.errors import UnsupportedError, UsageError
 
-VERSION = 4
+VERSION = 5
 TILE, LANES, LIMIT, STRETCH, SPAN = 32, 8, 8191, 2048, 32  # as in native.h
 SPAN_BYTES = 4 * TILE + TILE * SPAN // 2
 
@@ -41,6 +41,12 @@ class CLayer(Structure):
     )
 
 
+class CEntry(Structure):
+    """`draft_entry` of native.h."""
+
+    _fields_ = (("weights", CLinear), ("embedding", CLinear), ("embed_norm", c_void_p), ("input_norm", c_void_p))
+
+
 class CModel(Structure):
     """`model` of native.h."""
 
@@ -54,6 +60,7 @@ class CModel(Structure):
         ("embedding", CLinear),
         ("cos", c_void_p),
         ("sin", c_void_p),
+        ("entry", POINTER(CEntry)),
     )
 
 
@@ -69,6 +76,27 @@ class CPass(Structure):
     )
 
 
+class CLine(Structure):
+    """`line` of native.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("rows", "threads", "slots_all", "context", "end", "place")),
+        *((name, c_void_p) for name in ("tokens", "slots", "keys", "values", "hidden", "inputs", "space")),
+    )
+
+
+class CGuesses(Structure):
+    """`guesses` of native.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("most", "count")),
+        *((name, c_float) for name in ("least", "by")),
+        ("tokens", c_void_p),
+        ("made", c_int64),
+        *((name, c_void_p) for name in ("norms", "ids", "values")),
+    )
+
+
 _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "native_version": (c_int, ()),
     "native_kernels": (c_int, ()),
@@ -80,6 +108,10 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "native_linear": (None, (POINTER(CLinear), c_int, c_void_p, c_int64, c_int64, c_void_p, c_void_p)),
     "native_pack": (None, (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p)),
     "native_best": (None, (c_int, *(c_void_p, c_int64, c_int64) * 2, *(c_void_p,) * 4)),
+    "native_guess_space": (c_int64, (POINTER(CModel), POINTER(CLine), c_int64)),
+    "native_guess": (c_int, (POINTER(CModel), POINTER(CLine), POINTER(CGuesses))),
+    "native_likeliest_space": (c_int64, (POINTER(CLinear), c_int64)),
+    "native_likeliest": (None, (POINTER(CLinear), c_int, c_void_p, c_int64, c_int64, c_int64, *(c_void_p,) * 4)),
     "native_trim": (None, ()),
     "native_norm": (None, (c_int, c_void_p, c_void_p, c_int64, c_float, c_void_p)),
     "native_quantise": (c_float, (c_int, c_void_p, c_int64, c_void_p)),

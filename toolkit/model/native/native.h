@@ -70,6 +70,13 @@ typedef struct {
     const float *q_norm, *k_norm;           /* [head_dim] or NULL */
 } layer;
 
+/* How a draft head begins: weights [embedding of the row's token ; the row that comes in], each after its norm (or NULL). */
+typedef struct {
+    linear weights;   /* hidden x 2 hidden */
+    linear embedding; /* the target's */
+    const float *embed_norm, *input_norm;
+} draft_entry;
+
 typedef struct {
     int64_t hidden, layers, heads, kv_heads, head_dim, intermediate;
     float epsilon;
@@ -79,6 +86,7 @@ typedef struct {
     linear head;            /* vocabulary x hidden */
     linear embedding;       /* vocabulary x hidden, 8 bits; the head itself where tied */
     const float *cos, *sin; /* [context][head_dim / 2] */
+    const draft_entry *entry;     /* or NULL: the layers start from embeddings or inputs as they are */
 } model;
 
 /* One pass over `rows` rows. Row r attends to slots[first[r]] ... slots[first[r] + seen[r] - 1], its own slot last. */
@@ -90,11 +98,34 @@ typedef struct {
     float *keys, *values; /* [layers][kv_heads][slots_all][head_dim] */
     float *hidden;        /* out: [rows][hidden], after the final norm */
     void *space;          /* native_space(...) bytes, on a cache line */
-    const float *inputs;  /* [rows][hidden] to start from, or NULL: the embeddings of tokens */
+    const float *inputs;  /* [rows][hidden] to start from, or NULL: the embeddings of tokens; never NULL with an entry */
     const int64_t *depths; /* [depths_all] layers, rising; the residual rows before each of them are wanted too */
     int64_t depths_all;
     float *residuals; /* out: [depths_all][rows][hidden] */
 } pass;
+
+/* Guesses of a draft head, one after the other: the likeliest follows the last row of a pass, the next one follows that guess. */
+typedef struct {
+    int64_t most, count;   /* guesses in a row at most, and alternatives that are told of each */
+    float least;           /* log of the joint probability below which no further guess is made */
+    float by;              /* what logits are multiplied with: 1 / temperature */
+    const int64_t *tokens; /* [head outputs]: the target's token of every row of the head, which has no bias */
+    int64_t made;          /* out: guesses */
+    float *norms;          /* out: [most], of logits times `by`; NaN where one is not finite: the last guess is then none */
+    int32_t *ids;          /* out: [most][count], rows of the head, the likeliest first */
+    float *values;         /* out: [most][count] */
+} guesses;
+
+/* The last rows of one line of slots, each of which sees all before it; behind them slots for guesses. */
+typedef struct {
+    int64_t rows, threads, slots_all, context; /* rows: at least one; context: places that the model knows */
+    int64_t end, place;                        /* slots of the line, the rows' own included; place of the first row */
+    const int64_t *tokens;                     /* [rows] */
+    const int32_t *slots;                      /* [end + most - 1] */
+    float *keys, *values, *hidden;             /* as in `pass` */
+    const float *inputs;
+    void *space; /* native_guess_space(...) bytes, on a cache line */
+} line;
 
 /* What is read of one row of logits: log-sums over all tokens (NaN where one is not finite) and over the allowed ones, and the
  * likeliest of these. */
@@ -166,6 +197,16 @@ void native_pack(const float *weight, int64_t outputs, int64_t inputs, int64_t t
  * mask [rows][ceil(n / 32)] or NULL */
 void native_best(int index, const float *const *x, int64_t rows, int64_t n, const uint32_t *mask, int64_t count, int64_t threads,
                  float *norms, int64_t *found, int32_t *ids, float *values);
+/* A pass over a line's last rows, then guesses behind them, through a model with an entry. Checks by itself, since it is called between the
+ * passes of a target, where every step of the caller's is slow: 0, or what is out of bounds: 1 a token, 2 a slot, 3 a place; then
+ * nothing was done. */
+int64_t native_guess_space(const model *m, const line *l, int64_t most);
+int native_guess(const model *m, const line *l, guesses *g);
+/* The likeliest `count` outputs of w for rows x [rows][inputs], and their log-sum: norms [rows], NaN where a logit is not finite;
+ * ids and values [rows][count], the likeliest first; w has at least `count` outputs and no bias */
+int64_t native_likeliest_space(const linear *w, int64_t rows);
+void native_likeliest(const linear *w, int index, const float *x, int64_t rows, int64_t count, int64_t threads, float *norms,
+                      int32_t *ids, float *values, void *space);
 /* give memory that was freed back to the system, where the C library can */
 void native_trim(void);
 /* one row at a time, for the tests of the parts */

@@ -41,6 +41,16 @@ class PackedLayer:
 
 
 @dataclass(frozen=True, slots=True)
+class PackedEntry:
+    """How a draft head begins: weights [D, 2 D] of [embedding of the token ; row that comes in], each after its norm [D] (None = none)."""
+
+    weights: Packed
+    embedding: Packed  # the target's
+    embed_norm: Tensor | None = None
+    input_norm: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PackedModel:
     """`head` is `embedding` where the two are tied. `bits` are those of the layers' matrices; head and embedding have 8."""
 
@@ -59,7 +69,7 @@ def pack_model(decoder: Decoder, bits: int = 8) -> PackedModel:
     head = pack(decoder.head.weight, decoder.head.bias, arena)
     tied = decoder.head.weight is decoder.embedding
     embedding = head if tied else pack(decoder.embedding, None, arena)
-    return PackedModel(decoder.config, layers, _floats(decoder.norm), head, embedding, bits)
+    return PackedModel(decoder.config, layers, floats(decoder.norm), head, embedding, bits)
 
 
 def _layer(block: Block, arena: Arena, bits: int) -> PackedLayer:
@@ -68,13 +78,13 @@ def _layer(block: Block, arena: Arena, bits: int) -> PackedLayer:
         pack(block.o.weight, block.o.bias, arena, bits=bits),
         pack(interleave(block.gate_up.weight), None, arena, bits=bits),
         pack(block.down.weight, block.down.bias, arena, bits=bits),
-        _floats(block.attention_norm),
-        _floats(block.mlp_norm),
-        _floats(block.q_norm),
-        _floats(block.k_norm),
+        floats(block.attention_norm),
+        floats(block.mlp_norm),
+        floats(block.q_norm),
+        floats(block.k_norm),
     )
 
 
-def _floats(tensor: Tensor | None) -> Tensor | None:
+def floats(tensor: Tensor | None) -> Tensor | None:
     """A contiguous float32 copy; None stays None."""
     return None if tensor is None else tensor.detach().to(torch.float32).clone(memory_format=torch.contiguous_format)

@@ -20,7 +20,7 @@ static const kernels *const TABLE[] = {
     &kernels_portable,
 };
 
-int native_version(void) { return 4; }
+int native_version(void) { return 5; }
 int native_kernels(void) { return (int)(sizeof TABLE / sizeof *TABLE); }
 const char *native_kernel_name(int index) { return TABLE[index]->name; }
 int native_kernel_usable(int index) { return TABLE[index]->usable(); }
@@ -44,7 +44,7 @@ static int64_t lay_out(const model *m, int64_t rows, int64_t longest, int64_t th
     s->qkv_stride = up((m->heads + 2 * m->kv_heads) * m->head_dim, TILE);
     s->attended_stride = m->heads * m->head_dim;
     s->act_stride = m->intermediate;
-    s->row_stride = up(m->hidden, LINE);
+    s->row_stride = up(2 * m->hidden, LINE);
     s->scores_stride = up(TOGETHER * group * (up(longest, LANES) + LANES), LINE);
     s->team = carve(base, &used, sizeof *s->team);
     s->x = carve(base, &used, rows * s->x_stride * 4);
@@ -52,7 +52,7 @@ static int64_t lay_out(const model *m, int64_t rows, int64_t longest, int64_t th
     s->attended = carve(base, &used, rows * s->attended_stride * 4);
     s->bunch = carve(base, &used, (rows + 1) * (int64_t)sizeof *s->bunch);
     s->act = carve(base, &used, rows * s->act_stride * 4);
-    lay_out_integers(rows, most(most(m->hidden, m->intermediate), s->attended_stride), base, &used, &s->q);
+    lay_out_integers(rows, most(most((m->entry ? 2 : 1) * m->hidden, m->intermediate), s->attended_stride), base, &used, &s->q);
     s->row = carve(base, &used, threads * s->row_stride * 4);
     s->scores = carve(base, &used, threads * s->scores_stride * 4);
     return used;
@@ -65,10 +65,30 @@ int64_t native_space(const model *m, int64_t rows, int64_t longest, int64_t thre
 
 /* ---- stages of a pass, each shared by all threads ------------------------------------------------------------------ */
 
-/* The rows to start from. */
+static void embed(const linear *w, int64_t token, float *x) {
+    const int8_t *tile = (const int8_t *)w->tiles + token / TILE * TILE * w->inputs + token % TILE * 2;
+    for (int64_t i = 0; i < w->inputs; i++) x[i] = (float)tile[i / 2 * TILE * 2 + i % 2] * w->scale[token];
+}
+
+/* The rows to start from: through the entry. */
+static void enter_joined(const kernels *k, const model *m, const pass *p, const space *s, int thread, int size) {
+    team *t = s->team;
+    const draft_entry *e = m->entry;
+    float *row = s->row + thread * s->row_stride, *right = row + m->hidden;
+    SHARED(r, p->rows) {
+        embed(&e->embedding, p->tokens[r], row);
+        memcpy(right, p->inputs + r * m->hidden, (size_t)m->hidden * sizeof *right);
+        if (e->embed_norm) k->norm(row, e->embed_norm, m->hidden, m->epsilon, row);
+        if (e->input_norm) k->norm(right, e->input_norm, m->hidden, m->epsilon, right);
+        quantise_row(k, &e->weights, row, r, p->rows, &s->q);
+    }
+    meet(t, size);
+    product(k, &e->weights, &s->q, p->rows, STORE, s->x, s->x_stride, t);
+}
+
+/* The rows to start from: embeddings, or inputs as they are. */
 static void enter(const model *m, const pass *p, const space *s) {
     team *t = s->team;
-    const linear *w = &m->embedding;
     SHARED(r, p->rows) {
         float *x = s->x + r * s->x_stride;
         memset(x, 0, (size_t)s->x_stride * sizeof *x);
@@ -76,10 +96,7 @@ static void enter(const model *m, const pass *p, const space *s) {
             memcpy(x, p->inputs + r * m->hidden, (size_t)m->hidden * sizeof *x);
             continue;
         }
-        int64_t token = p->tokens[r], at = token % TILE;
-        const int8_t *tile = (const int8_t *)w->tiles + token / TILE * TILE * w->inputs;
-        for (int64_t i = 0; i < w->inputs; i++)
-            x[i] = (float)tile[(i / 2 * TILE + at) * 2 + i % 2] * w->scale[token];
+        embed(&m->embedding, p->tokens[r], x);
     }
 }
 
@@ -162,7 +179,8 @@ static void run(const void *task, team *t, int thread, int size) {
     const pass *p = ((const pass_task *)task)->pass;
     const space *s = &((const pass_task *)task)->space;
     const kernels *k = TABLE[m->kernels];
-    enter(m, p, s);
+    if (m->entry) enter_joined(k, m, p, s, thread, size);
+    else enter(m, p, s);
     meet(t, size);
     for (int64_t at = 0; at < m->layers; at++) {
         const layer *l = m->layer + at;
@@ -201,6 +219,101 @@ void native_forward(const model *m, const pass *p) {
     lay_out(m, p->rows, p->longest, p->threads, p->space, &task.space);
     bunch_rows(m, p, &task.space);
     together(p->threads, run, &task, task.space.team);
+}
+
+/* ---- guesses of a draft head --------------------------------------------------------------------------------------- */
+
+typedef struct {
+    pass_task first, next; /* next: one row, the last guess */
+    guesses *guesses;
+    float *logits, *feature;                   /* feature: its input, then its result */
+    int64_t token, position, own, start, seen; /* of that row */
+    float joint;                               /* log-probability of the guesses so far */
+    int more;
+} guess_state;
+
+int64_t native_guess_space(const model *m, const line *l, int64_t most) {
+    return native_space(m, l->rows, l->end + most - 1, l->threads) + up(up(m->head.outputs, TILE) * 4, LINE) +
+           up(m->hidden * 4, LINE) + up(l->rows * 4 * 8, LINE);
+}
+
+/* What the logits say, and the row that is next. */
+static void note(const kernels *k, const model *m, guess_state *s) {
+    guesses *g = s->guesses;
+    int64_t at = g->made++;
+    choice to = {0, 0, 0, g->ids + at * g->count, g->values + at * g->count};
+    k->best(s->logits, m->head.outputs, NULL, g->count, &to);
+    g->norms[at] = to.norm;
+    s->joint += to.values[0] - to.norm;
+    s->more = g->made < g->most && s->joint >= g->least; /* never with a NaN */
+    if (!s->more) return;
+    if (!at) memcpy(s->feature, s->first.pass->hidden + (s->first.pass->rows - 1) * m->hidden, (size_t)m->hidden * sizeof(float));
+    s->token = g->tokens[to.ids[0]];
+    s->position++;
+    s->seen++;
+    s->own = s->first.pass->slots[s->start + s->seen - 1];
+    bunch_rows(m, s->next.pass, &s->next.space);
+}
+
+static void run_guess(const void *task, team *t, int thread, int size) {
+    guess_state *s = *(guess_state *const *)task;
+    const model *m = s->first.model;
+    const kernels *k = TABLE[m->kernels];
+    const pass *p = s->first.pass;
+    const integers *q = &s->next.space.q;
+    const float *row = p->hidden + (p->rows - 1) * m->hidden;
+    run(&s->first, t, thread, size);
+    for (;;) {
+        meet(t, size);
+        if (!thread) {
+            quantise_row(k, &m->head, row, 0, 1, q);
+            q->scales[0] *= s->guesses->by;
+        }
+        meet(t, size);
+        product(k, &m->head, q, 1, STORE, s->logits, 0, t);
+        meet(t, size);
+        if (!thread) note(k, m, s);
+        meet(t, size);
+        if (!s->more) return;
+        run(&s->next, t, thread, size);
+        row = s->next.pass->hidden;
+    }
+}
+
+static int out_of_bounds(const model *m, const line *l, int64_t most) {
+    for (int64_t r = 0; r < l->rows; r++)
+        if (l->tokens[r] < 0 || l->tokens[r] >= m->entry->embedding.outputs) return 1;
+    for (int64_t i = 0; i < l->end + most - 1; i++)
+        if (l->slots[i] < 0 || l->slots[i] >= l->slots_all) return 2;
+    return l->place < 0 || l->end < l->rows || l->place + l->rows + most - 1 > l->context ? 3 : 0;
+}
+
+int native_guess(const model *m, const line *l, guesses *g) {
+    int64_t rows = l->rows, longest = l->end + g->most - 1, used = native_space(m, rows, longest, l->threads);
+    int wrong = out_of_bounds(m, l, g->most);
+    if (wrong) return wrong;
+    guess_state state = {{m, NULL, {0}}, {m, NULL, {0}}, g, NULL, NULL, 0, l->place + rows - 1, 0, 0, l->end, 0.0f, 0};
+    guess_state *s = &state;
+    s->logits = carve(l->space, &used, up(m->head.outputs, TILE) * 4);
+    s->feature = carve(l->space, &used, m->hidden * 4);
+    int64_t *numbers = carve(l->space, &used, rows * 4 * 8);
+    for (int64_t r = 0; r < rows; r++) {
+        numbers[r] = l->place + r;                          /* position */
+        numbers[rows + r] = l->slots[l->end - rows + r];    /* own */
+        numbers[2 * rows + r] = 0;                          /* first */
+        numbers[3 * rows + r] = l->end - rows + r + 1;      /* seen */
+    }
+    pass first = {rows, l->threads, l->slots_all, longest, l->tokens, numbers, numbers + rows, numbers + 2 * rows, numbers + 3 * rows,
+                  l->slots, l->keys, l->values, l->hidden, l->space, l->inputs, NULL, 0, NULL};
+    pass next = {1, l->threads, l->slots_all, longest, &s->token, &s->position, &s->own, &s->start, &s->seen,
+                 l->slots, l->keys, l->values, s->feature, l->space, s->feature, NULL, 0, NULL};
+    s->first.pass = &first, s->next.pass = &next;
+    lay_out(m, rows, longest, l->threads, l->space, &s->first.space);
+    lay_out(m, 1, longest, l->threads, l->space, &s->next.space); /* in the same place: one pass at a time */
+    g->made = 0;
+    bunch_rows(m, &first, &s->first.space);
+    together(l->threads, run_guess, &s, s->first.space.team);
+    return 0;
 }
 
 /* ---- what is read of logits ---------------------------------------------------------------------------------------- */
@@ -264,6 +377,39 @@ void native_linear(const linear *w, int index, const float *x, int64_t rows, int
     linear_task task = {TABLE[index], w, x, rows, out, {0}};
     lay_out_integers(rows, w->inputs, memory, &used, &task.q);
     together(threads, run_linear, &task, t);
+}
+
+typedef struct {
+    linear_task product;
+    best_task best;
+} likeliest_task;
+
+/* Logits, and what is read of them where they lie. */
+static void run_likeliest(const void *task, team *t, int thread, int size) {
+    const likeliest_task *l = task;
+    run_linear(&l->product, t, thread, size);
+    meet(t, size);
+    const best_task *b = &l->best;
+    SHARED(r, b->rows) {
+        choice to = {0, 0, 0, b->ids + r * b->count, b->values + r * b->count};
+        b->kernels->best(l->product.out + r * up(l->product.w->outputs, TILE), b->n, NULL, b->count, &to);
+        b->norms[r] = to.norm;
+    }
+}
+
+int64_t native_likeliest_space(const linear *w, int64_t rows) {
+    return up(native_linear_space(w, rows), LINE) + rows * up(w->outputs, TILE) * 4;
+}
+
+void native_likeliest(const linear *w, int index, const float *x, int64_t rows, int64_t count, int64_t threads, float *norms,
+                      int32_t *ids, float *values, void *memory) {
+    int64_t used = 0;
+    team *t = carve(memory, &used, sizeof *t);
+    float *logits = (float *)((char *)memory + up(native_linear_space(w, rows), LINE));
+    likeliest_task task = {{TABLE[index], w, x, rows, logits, {0}},
+                           {TABLE[index], NULL, rows, w->outputs, count, NULL, norms, values, NULL, ids}};
+    lay_out_integers(rows, w->inputs, memory, &used, &task.product.q);
+    together(threads, run_likeliest, &task, t);
 }
 
 typedef struct {
