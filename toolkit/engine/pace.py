@@ -38,6 +38,9 @@ PATIENCE = 1.0  # seconds that a drafter may cost a request beyond what its gues
 _WIDE = 64  # rows of a pass in which reading a token is cheap
 _IDLE = 0.01  # of a pass: what it may take to ask all lines' drafters, whatever it brings
 _NEWEST = 0.1  # weight of the newest such time
+_NEWEST_PASSES = 0.04  # and where it decides about passes of a draft model: most of those bring nothing, a few much
+_EXPLORE_PASSES = 0.01  # as EXPLORE, of passes of a draft model whose guesses' chances are known
+_FIRST = 8  # such passes of an engine that are made whatever they bring
 _GOES_ON = 0.6  # of the tokens behind a right guess that are right as well; heads trained here: .56 to .60 (their cards)
 
 
@@ -69,16 +72,21 @@ class Acceptance:
 class Asks:
     """What it takes to ask a drafter for guesses of known chances, and what that brings, the newest counting most."""
 
+    weight: float  # of the newest
+    before: int  # asks that it begins with, which took and brought nothing
     seconds: float = 0.0  # an ask, to read what the drafter was told during a rest not counted
     saved: float = 0.0  # of a line's time, those in vain counted, as far as the chances are true
     count: int = 0
+    rested: int = 0  # passes of any line without one, since the last
 
     def learn(self, seconds: float | None, saved: float) -> None:
         """One more; seconds: None = they say nothing."""
-        if seconds is not None:
-            self.seconds += _NEWEST * (seconds - self.seconds)
-        self.saved += _NEWEST * (saved - self.saved)
         self.count += 1
+        weight = max(self.weight, 1 / (self.before + self.count))
+        if seconds is not None:
+            self.seconds += weight * (seconds - self.seconds)
+        self.saved += weight * (saved - self.saved)
+        self.rested = 0
 
 
 class Pace:
@@ -90,10 +98,8 @@ class Pace:
         self.acceptance = Acceptance(memory=0.999)
         self.drafts = DraftCosts()
         self.rested = 0  # passes without a draft, of all lines, since the last trial of any
-        self.asks = {
-            False: Asks(),
-            True: Asks(),
-        }  # of drafters of known chances: True for those that take passes of a draft model
+        self.asks = Asks(_NEWEST, 9)  # of drafters of known chances that guess at next to no cost
+        self.passes = Asks(_NEWEST_PASSES, 0)  # of those whose guesses take passes of a draft model
         self._tokens, self._nodes = tokens, nodes
 
     def widest(self, chances: Chances) -> int:
@@ -122,13 +128,26 @@ class Pace:
         beside = lines * self.drafts.handle_s - self.costs(rows)
         return [self.costs(rows + lines * n) + beside for n in range(1, count + 1)]
 
-    def may_ask(self, *, passes: bool) -> bool:
-        """Whether to ask for guesses costs next to nothing, or less than it brings; passes: for those that take passes of a draft model."""
-        asks = self.asks[passes]
+    @property
+    def may_ask(self) -> bool:
+        """Whether to ask for guesses at next to no cost brings more than it takes, or takes hardly anything."""
+        asks = self.asks
         if asks.seconds <= asks.saved or self.lines * asks.seconds <= _IDLE * self.costs(self.others + self.lines):
             return True
         asks.seconds *= 1 - _NEWEST / _SOONEST  # to be seen again some day
         return False
+
+    def may_pass(self, unread: int) -> bool:
+        """Whether passes of a draft model bring more than they take; now and then, what was read meanwhile in the price, also where they do not.
+
+        A trial takes at most a share of the time since the last pass of a draft model on any line.
+        """
+        asks = self.passes
+        if asks.count < _FIRST or asks.seconds <= asks.saved:
+            return True
+        asks.rested += 1
+        now = self.costs(self.others + self.lines)
+        return asks.seconds + self.drafts.read_s * unread <= _EXPLORE_PASSES * asks.rested / self.lines * now
 
     def rates(self, accepted: Sequence[float]) -> list[float]:
         """Tokens per second (of whatever unit costs have) of all that runs, for k = 0, 1, ... drafted tokens on each line."""
@@ -183,10 +202,10 @@ class Stride:
         if self._chances == "none":
             return Budget(k, k, self._sampling)
         pace = self._pace
-        dear = pace.may_ask(passes=True)
-        if k == 0 and not pace.may_ask(passes=False) and not (dear and pace.asks[True].count):
+        may_pass = pace.may_pass(self._unread)
+        if k == 0 and not pace.may_ask and not (may_pass and pace.passes.count):
             return Budget(0, 0, self._sampling)
-        return Budget(k, k, self._sampling, min(room, REACH), self._worth, self._least() if dear else NEVER)
+        return Budget(k, k, self._sampling, min(room, REACH), self._worth, self._least() if may_pass else NEVER)
 
     def _least(self) -> float:
         """The joint probability behind which one more guess is worth a pass of the draft model and a row, at the rate of plain decoding."""
@@ -241,7 +260,8 @@ class Stride:
 
     def _account(self, seconds: float) -> None:
         pace, passes = self._pace, self._passes
-        pace.asks[passes > 0].learn(seconds if not passes or self._unread <= FEW else None, self._saves)
+        asks = pace.passes if passes else pace.asks
+        asks.learn(seconds if not passes or self._unread <= FEW else None, self._saves)
         if passes:
             pace.drafts.learn(seconds, passes, self._unread)
             self._unread = 0
