@@ -44,6 +44,16 @@ def prompts(count: int) -> Iterator[Task]:
     return (made.task(i) for i in range(count))
 
 
+def test_a_line_holds_what_is_its_own_and_nothing_of_the_passes_that_it_shared() -> None:
+    for line in lines(tiny_model(), prompts(9), 3).values():
+        rows = [*line.hidden, *line.depths]
+        held = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in rows}
+        assert sum(held.values()) == sum(each.nbytes for each in rows)
+        assert all(len(each) == 1 for each in (line.hidden, line.depths))
+        for part in zip(*line.top, strict=True):
+            assert len({each.untyped_storage().data_ptr() for each in part}) == 1
+
+
 def test_what_a_line_says_is_what_the_model_gives_for_its_tokens_alone() -> None:
     base = tiny_model()
     for line in lines(base, prompts(6), 3).values():
