@@ -240,7 +240,7 @@ class Usage:
     steps: int = 0  # passes from which a sample drew, the one of the prompt included
     appended: int = 0  # tokens that the grammar forced behind a step's own token
     verify_passes: int = 0  # steps that verified a draft
-    rested: int = 0  # steps that the drafter was left out of, because looking ahead did not pay there
+    rested: int = 0  # steps in which nothing was drafted, because looking ahead did not pay there
     proposed: int = 0  # draft tokens verified: nodes of all trees, after what a grammar forbids was cut
     accepted: int = 0
     proposed_by_position: tuple[int, ...] = ()  # passes whose draft reached so far: entry 0 is the first token after the root

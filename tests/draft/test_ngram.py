@@ -175,9 +175,12 @@ def test_what_is_old_is_forgotten_at_the_same_token_however_the_text_is_cut(monk
     whole = NgramDrafter()
     pieces = NgramDrafter()
     whole.observe(Commit(tuple(text)))
-    for token in text:
-        pieces.observe(Commit((token,)))
-        assert 0 < len(pieces._text) < 32
     budget = Budget(8, 8, GREEDY)
+    for asked, token in enumerate(text):
+        pieces.observe(Commit((token,)))
+        if asked % 5 == 0:
+            pieces.propose(budget)
+            assert 0 < len(pieces._text) < 32
+        assert len(pieces._unread) < 16
     assert whole.propose(budget).tokens == pieces.propose(budget).tokens
     assert whole._text == pieces._text == text[-len(whole._text) :]

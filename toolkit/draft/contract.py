@@ -1,7 +1,7 @@
 """What a drafter is: one file with these two classes, one row in DRAFTERS; laws, benchmark and README rows follow.
 
     Source   the loaded weights or rules, one an engine      open(seed) -> Drafter, one a sequence
-    Drafter  observe(commit) after every pass, propose(budget) before the next one, close() at the end
+    Drafter  observe(commit) after passes, propose(budget) before the next one, close() at the end
 
 The order of calls is: observe (prompt and first token), propose, observe, propose, ... close; where drafting does not pay, many
 observes may come before the next propose, so observe only takes note and propose does the work. All calls come from the

@@ -73,18 +73,27 @@ class NgramDrafter:
         self.sure = sure
         self._text: list[int] = []
         self._known = SuffixAutomaton()
+        self._unread: list[int] = []
 
     def observe(self, commit: Commit) -> None:
+        """Tokens are read when it is asked: one that is never asked costs next to nothing."""
+        self._unread += commit.tokens
+        if len(self._unread) >= WINDOW:
+            self._read()
+
+    def _read(self) -> None:
         """Take in tokens; what lies 2 x WINDOW back is forgotten for certain."""
-        for token in commit.tokens:
+        for token in self._unread:
             self._text.append(token)
             self._known.add(token)
             if len(self._text) == 2 * WINDOW:
                 self._text = self._text[WINDOW:]
                 self._known = SuffixAutomaton(self._text)
+        self._unread = []
 
     def propose(self, budget: Budget) -> DraftTree:
         """The likeliest continuations whose joint probability is at least the floor; where the budget says what is worth a row, as many as are."""
+        self._read()
         known = self._known
         state = known.link[known.whole]
         if state <= 0 or known.length[state] < self.min_match:
@@ -109,7 +118,7 @@ class NgramDrafter:
 
     def close(self) -> None:
         """Forget the text."""
-        self._text = []
+        self._text, self._unread = [], []
         self._known = SuffixAutomaton()
 
     def _after(self, parent: int, state: int, matched: int, mass: float, depth: int) -> Iterator[_Guess]:

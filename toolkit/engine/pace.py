@@ -36,6 +36,7 @@ _SOONEST, _LATEST = 16, 256  # plain passes between two trials of a drafter that
 EXPLORE = 0.015  # of the time since the last trial: what a trial may take
 PATIENCE = 1.0  # seconds that a drafter may cost a request beyond what its guesses could save
 _WIDE = 64  # rows of a pass in which reading a token is cheap
+_REST = 8  # passes for which it is not looked again whether to ask
 _IDLE = 0.01  # of a pass: what it may take to ask all lines' drafters, whatever it brings
 _NEWEST = 0.1  # weight of the newest such time
 _NEWEST_PASSES = 0.04  # and where it decides about passes of a draft model: most of those bring nothing, a few much
@@ -134,7 +135,7 @@ class Pace:
         asks = self.asks
         if asks.seconds <= asks.saved or self.lines * asks.seconds <= _IDLE * self.costs(self.others + self.lines):
             return True
-        asks.seconds *= 1 - _NEWEST / _SOONEST  # to be seen again some day
+        asks.seconds *= (1 - _NEWEST / _SOONEST) ** (1 + _REST)  # to be seen again some day
         return False
 
     def may_pass(self, unread: int) -> bool:
@@ -180,12 +181,24 @@ class Stride:
         self._spent = 0.0  # since a draft was last judged
         self._busy = 0.0  # in all
         self._heard = self._guessed = 0  # tokens in all
-        self._unread = 0  # tokens heard since
+        self._unread = 0  # tokens heard since the drafter's last guess that took a pass or was judged
+        self._since = 0  # and since it was last asked for guesses of known chances
         self._open = True
-        self._trust = Trust()
+        self._trusts = {False: Trust(), True: Trust()}  # True: guesses that took passes of a draft model
+        self._weighed = False  # which of them the last guesses were weighed with
+        self._rest = 0  # passes until it looks again whether to ask
         self._asked_for_worth = False  # the time that it took is told next
         self._passes = 0  # of a draft model, one after the other, for that answer
         self._saves = 0.0  # what it brings
+
+    @property
+    def rests(self) -> bool:
+        """Whether the next pass goes without a drafter, so that nothing need be weighed; to be asked once a pass."""
+        if not self._rest:
+            return False
+        self._rest -= 1
+        self._pace.passes.rested += 1
+        return True
 
     def budget(self, room: int) -> Budget:
         """What to propose in the next pass, `room` tokens at most on a path; 0 nodes = nothing."""
@@ -198,12 +211,15 @@ class Stride:
             self._spent = 0.0  # to take note of plain passes is no part of what a draft costs
         else:
             self._asked = k  # a tree that is less deep was looked for as far
-        self._trust.fade()
+        for each in self._trusts.values():
+            each.fade()
+        self._passes, self._saves = 0, 0.0
         if self._chances == "none":
             return Budget(k, k, self._sampling)
         pace = self._pace
         may_pass = pace.may_pass(self._unread)
         if k == 0 and not pace.may_ask and not (may_pass and pace.passes.count):
+            self._rest = _REST
             return Budget(0, 0, self._sampling)
         return Budget(k, k, self._sampling, min(room, REACH), self._worth, self._least() if may_pass else NEVER)
 
@@ -212,15 +228,16 @@ class Stride:
         pace = self._pace
         first, second = pace.prices(2)
         seconds = second - first + pace.lines * pace.drafts.guess_s
-        return min(1.0, pace.rates(())[0] * seconds / (pace.lines * self._trust.share * _GOES_ON))
+        return min(1.0, pace.rates(())[0] * seconds / (pace.lines * self._trusts[True].share * _GOES_ON))
 
     def _worth(self, chances: Sequence[float], passes: int = 0) -> int:
         """How many of the guesses, of falling chances, to take: none where what would be drafted in their place, k tokens, is worth more."""
         pace = self._pace
         self._passes += passes
+        self._weighed = passes > 0
         rate = pace.rates(self._rates()[: self._k])[-1]
         rows = pace.others + pace.lines
-        gains = [pace.lines * self._trust.share * each for each in chances]
+        gains = [pace.lines * self._trusts[self._weighed].share * each for each in chances]
         # what k tokens are worth at the rate that they make: nothing more than an empty pass where k = 0
         instead = rate * pace.costs(rows) - rows
         count, left = worthwhile(gains, [rate * each for each in pace.prices(len(chances))], least=instead)
@@ -228,15 +245,16 @@ class Stride:
             self._saves = left / rate / pace.lines
         return count
 
-    def asked(self) -> None:
-        """The drafter was asked for guesses of known chances; what that took is told next."""
+    def asked(self, share: float) -> None:
+        """The drafter was asked for guesses of known chances, of which a share was left by the grammar; what that took is told next."""
         self._asked_for_worth = True
+        self._saves *= share
 
     def learn(self, tree: DraftTree, accepted: int) -> None:
         """A pass verified a tree and took `accepted` of its tokens."""
         self._guessed += tree.depth
         if tree.chances is not None:
-            self._trust.learn(sum(tree.chances), accepted)
+            self._trusts[self._weighed].learn(sum(tree.chances), accepted)
             return
         self._news = True
         for each in (self._acceptance, self._pace.acceptance):
@@ -261,7 +279,13 @@ class Stride:
     def _account(self, seconds: float) -> None:
         pace, passes = self._pace, self._passes
         asks = pace.passes if passes else pace.asks
-        asks.learn(seconds if not passes or self._unread <= FEW else None, self._saves)
+        unread = self._unread if passes else self._since
+        if unread > FEW:  # it read first: an ask is no dearer for that, but may have become cheaper
+            left = max(0.0, seconds - (pace.drafts.read_s * unread if passes else 0.0))
+            asks.learn(min(asks.seconds, left) if asks.count else None, self._saves)
+        else:
+            asks.learn(seconds, self._saves)
+        self._since = 0
         if passes:
             pace.drafts.learn(seconds, passes, self._unread)
             self._unread = 0
@@ -271,6 +295,7 @@ class Stride:
         """The drafter was told of so many tokens."""
         self._heard += tokens
         self._unread += tokens
+        self._since += tokens
 
     @property
     def is_too_slow(self) -> str:

@@ -35,6 +35,7 @@ from toolkit.engine.sequence import Sequence
 from toolkit.errors import CancelledError, ToolkitError, UsageError
 from toolkit.kv.view import WIDE
 
+MOST_WAITING = 16  # passes of which a drafter that rests is told at once
 MOST_SAID = 300  # characters of an error in a note
 
 
@@ -85,7 +86,9 @@ class Line:
         self._drafter: Drafter | None = None
         self._stride: Stride = pace.stride(job.request.sampling, source.chances)
         self._tree = EMPTY
-        self._known = 0  # tokens that the drafter has been told
+        self._heard = 0  # tokens of the text after the last pass
+        self._known = 0  # of which the drafter has been told
+        self._waiting: list[Tensor] = []  # hidden rows that it has not, of passes without a tree
         self._handled = 0.0  # seconds with the pass that is under way, less the drafter's own
         self._guard(self._open, seed * 1_000_003 + index)
 
@@ -101,9 +104,13 @@ class Line:
             self._drop()
         if self._drafter is not None and (why := self._stride.is_too_slow):
             self._switch_off(why)
-        if self._drafter is not None and sample.room > 1 and sample.sequence.pending <= WIDE and not sample.reason:
+        if self._drafter is not None and self._stride.rests:
+            self.job.books.rested += 1
+        elif self._drafter is not None and sample.room > 1 and sample.sequence.pending <= WIDE and not sample.reason:
             budget = self._stride.budget(sample.room - 1)
             if budget.nodes or budget.reach:
+                self._guard(self._catch_up)
+            if self._drafter is not None and (budget.nodes or budget.reach):
                 self._tree = self._guard(self._propose, budget) or EMPTY
             if not budget.nodes and not self._tree:
                 self.job.books.rested += 1
@@ -135,7 +142,12 @@ class Line:
         if self.sample.done:
             inquest.close()
         elif self._drafter is not None and not self.sample.reason:
-            self._guard(self._observe, walk)
+            self._stride.hear(len(self.sample.sequence.tokens) - self._heard)
+            self._heard = len(self.sample.sequence.tokens)
+            if self.hidden is not None:
+                self._waiting += self.hidden
+            if self._tree or len(self._waiting) >= MOST_WAITING:
+                self._guard(self._observe, walk)
             self._stride.handle(self._handled + time.perf_counter(), drafted=len(self._tree) > 0)
 
     def verify(self, rows: Tensor) -> Walk:
@@ -184,24 +196,32 @@ class Line:
     def _propose(self, budget: Budget) -> DraftTree:
         assert self._drafter is not None
         tree = vet(self._drafter.propose(budget), budget, self._vocab_size)
-        if budget.worth is not None and not budget.nodes:
-            self._stride.asked()
         ends = frozenset() if self.job.request.sampling.ignore_eos else frozenset(self.job.tokenizer.eos_ids)
-        return prune(tree, self.sample.sequence.matcher, ends)
+        pruned = prune(tree, self.sample.sequence.matcher, ends)
+        if budget.worth is not None and not budget.nodes:
+            promised = sum(tree.chances or ())
+            self._stride.asked(sum(pruned.chances or ()) / promised if promised else 1.0)
+        return pruned
 
-    def _observe(self, walk: Walk) -> None:
+    def _catch_up(self) -> None:
+        """Tell the drafter of passes in which it had no part."""
+        if self._known < len(self.sample.sequence.tokens):
+            self._observe(None)
+
+    def _observe(self, walk: Walk | None) -> None:
+        """Tell the drafter what became text since; `walk` is the way down the last pass' tree, if it had one."""
         assert self._drafter is not None
-        sequence = self.sample.sequence
+        sequence, tree = self.sample.sequence, self._tree if walk is not None else EMPTY
         tokens = tuple(sequence.tokens[self._known :])
         self._known = len(sequence.tokens)
-        self._stride.hear(len(tokens))
-        if self.hidden is None:
+        if not self._source.needs_hidden:
             self._drafter.observe(Commit(tokens))
             return
         # a copy: a part of a pass keeps the rows of all others alive, and drafters may keep what they are told for long
-        hidden = torch.cat(self.hidden)
-        trunk = len(hidden) - len(self._tree)
-        if self._tree:
+        hidden = torch.cat(self._waiting)
+        self._waiting = []
+        trunk = len(hidden) - len(tree)
+        if tree and walk is not None:
             hidden = hidden[[*range(trunk), *(trunk + node for node in walk.path)]]
         self._drafter.observe(Commit(tokens, hidden, sequence.computed - len(hidden)))
 

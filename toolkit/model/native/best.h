@@ -74,4 +74,5 @@ static void best(const float *x, int64_t n, const uint32_t *mask, int64_t count,
     to->norm = sunk ? NAN : log_sum(x, n, NULL);
     to->legal = mask ? log_sum(x, n, mask) : to->norm;
     to->found = likeliest(x, n, mask, count, to->ids, to->values);
+    if (to->norm == -INFINITY) to->norm = NAN; /* nothing in it is a number */
 }

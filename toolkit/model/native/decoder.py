@@ -233,8 +233,8 @@ class NativeDecoder:
         config, packed = self.config, self.packed
         layers = (CLayer * config.layers)(*(_layer(layer) for layer in packed.layers))
         angles = torch.arange(config.context, dtype=torch.float32)[:, None] * rope_frequencies(config)
-        self._kept += [layers, angles.cos(), angles.sin()]
         entry = self._entry and _entry(self._entry)
+        self._kept += [entry, layers, angles.cos(), angles.sin()]
         return CModel(
             config.hidden_size, config.layers, config.heads, config.kv_heads, config.head_dim, config.intermediate,
             config.rms_eps, self._kernels, layers, _pointer(packed.norm), packed.head.c(), packed.embedding.c(),

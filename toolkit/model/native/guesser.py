@@ -2,7 +2,7 @@
 
 In: tokens, features and places of rows, and how far to guess.   Out: feature rows, and the likeliest guesses one after the other.
 Knows nothing about: trees, what is committed. The same call by call, slower: `rows` and `likeliest` of toolkit/draft/mtp_runner.py.
-Invariants: as decoder.py's. What stands between a target's passes in Python is run with cold caches, so that a guess of .5 ms took 1.8 ms.
+Invariants: as decoder.py's, but for state: one thread at a time. What stands between a target's passes in Python is run with cold caches, so that a guess of .5 ms took 1.8 ms.
 Source: native.h.
 """
 
@@ -22,6 +22,7 @@ from torch import Tensor
 from toolkit.contracts import require
 from toolkit.errors import EngineError
 from toolkit.model.decoder import Decoder
+from toolkit.model.native.crew import Crew
 from toolkit.model.native.decoder import NativeDecoder, space_of, within
 from toolkit.model.native.library import CGuesses, CLine
 from toolkit.model.native.packed import PackedEntry
@@ -55,6 +56,7 @@ class NativeGuesser(NativeDecoder):
         self._known = known
         self._line, self._found = CLine(), CGuesses(tokens=known.data_ptr())
         self._room = space_of(1)
+        self._guess_crew = Crew()
 
     def guesses(
         self, tokens: Sequence[int], place: int, cache: tuple[Tensor, Tensor], slots: NDArray[np.int32], end: int, inputs: Tensor, plan: GuessPlan
@@ -86,7 +88,7 @@ class NativeGuesser(NativeDecoder):
         best, logits = (c_int32 * (plan.most * count))(), (c_float * (plan.most * count))()
         most = torch.get_num_threads()
         line.rows, line.slots_all, line.context, line.end, line.place = rows, keys.shape[2], self.config.context, end, place
-        line.threads = threads = self.threads or self._crew.choose(rows, most)
+        line.threads = threads = self.threads or self._guess_crew.choose(rows, most)
         line.tokens, line.slots, line.inputs, line.hidden = (
             addressof(ids),
             slots.ctypes.data,
@@ -106,8 +108,7 @@ class NativeGuesser(NativeDecoder):
             raise EngineError(
                 f"a {('token', 'slot', 'place')[wrong - 1]} of {rows} rows at place {place}, with {plan.most} guesses, is out of bounds"
             )
-        if found.made == 1:  # longer chains say nothing of one guess
-            self._crew.learn(rows, most, threads, time.perf_counter() - began)
+        self._guess_crew.learn(rows, most, threads, (time.perf_counter() - began) * rows / (rows + found.made))
         return hidden, [
             _guesses(norms[at], best[at * count : (at + 1) * count], logits[at * count : (at + 1) * count])
             for at in range(found.made)

@@ -244,7 +244,7 @@ static void note(const kernels *k, const model *m, guess_state *s) {
     choice to = {0, 0, 0, g->ids + at * g->count, g->values + at * g->count};
     k->best(s->logits, m->head.outputs, NULL, g->count, &to);
     g->norms[at] = to.norm;
-    s->joint += to.values[0] - to.norm;
+    s->joint += to.found ? to.values[0] - to.norm : NAN;
     s->more = g->made < g->most && s->joint >= g->least; /* never with a NaN */
     if (!s->more) return;
     if (!at) memcpy(s->feature, s->first.pass->hidden + (s->first.pass->rows - 1) * m->hidden, (size_t)m->hidden * sizeof(float));
