@@ -185,7 +185,8 @@ static int check_guesses(int64_t hidden, int64_t heads, int64_t kv_heads, int64_
                floats(CONTEXT * head_dim / 2), floats(CONTEXT * head_dim / 2), &e};
     int64_t *known = malloc((size_t)drafted * sizeof *known);
     for (int64_t i = 0; i < drafted; i++) known[i] = i * vocabulary / drafted;
-    float *inputs = floats(13 * hidden);
+    float *inputs = floats(13 * hidden), told[2][4 * (1 + ALTERNATIVES)];
+    int32_t few[2][4 * ALTERNATIVES];
     int wrong = 0;
     for (int64_t rows = 1; rows <= 13; rows += 6) {
         float out[2][TOLD];
@@ -197,13 +198,12 @@ static int check_guesses(int64_t hidden, int64_t heads, int64_t kv_heads, int64_
                 wrong |= guess(&m, rows, threads, inputs, known, -1e30f, out[at], ids[at]) != GUESSES;
                 if (at) wrong |= memcmp(out[0], out[1], sizeof *out) || memcmp(ids[0], ids[1], sizeof *ids);
                 wrong |= guess(&m, rows, threads, inputs, known, 1.0f, out[at], ids[at]) != 1;
+                void *space = memory(native_likeliest_space(&m.head, 4));
+                native_likeliest(&m.head, kernel_set, inputs, 4, ALTERNATIVES, threads, told[at], few[at], told[at] + 4, space);
+                free(space);
+                if (at) wrong |= memcmp(told[0], told[1], sizeof *told) || memcmp(few[0], few[1], sizeof *few);
+                wrong |= !(told[at][0] >= told[at][4] && told[at][4] >= told[at][5] && told[at][5] >= told[at][6]);
             }
-        float norms[1], values[ALTERNATIVES];
-        int32_t few[ALTERNATIVES];
-        void *space = memory(native_likeliest_space(&m.head, 1));
-        native_likeliest(&m.head, m.kernels, inputs, 1, ALTERNATIVES, 2, norms, few, values, space);
-        free(space);
-        wrong |= !(norms[0] >= values[0] && values[0] >= values[1] && values[1] >= values[2]);
     }
     drop(e.weights), drop(e.embedding), drop(l.qkv), drop(l.o), drop(l.gate_up), drop(l.down), drop(m.head);
     free((void *)e.embed_norm), free((void *)e.input_norm), free((void *)l.attention_norm), free((void *)l.mlp_norm);
