@@ -67,8 +67,8 @@ static void run(const model *m, int64_t cut, int64_t threads, const float *input
         }
         pass p = {rows, threads, SLOTS, longest, numbers, numbers + rows, numbers + 2 * rows, numbers + 3 * rows, numbers + 4 * rows,
                   slots, keys, values, hidden + from * m->hidden, memory(native_space(m, rows, longest, threads)),
-                  inputs ? inputs + from * m->hidden : NULL, (int64_t[]){0, 1}, 2, floats(2 * rows * m->hidden)};
-        native_forward(m, &p);
+                  inputs ? inputs + from * m->hidden : NULL, (int64_t[]){0, 1}, 2, floats(2 * rows * m->hidden), CONTEXT, ROWS};
+        if (native_forward(m, &p)) abort();
         for (int d = 0; d < 2; d++)
             memcpy(residuals + (d * ROWS + from) * m->hidden, p.residuals + d * rows * m->hidden, (size_t)(rows * m->hidden) * 4);
         free(p.residuals);

@@ -22,4 +22,5 @@ class SlotLine:
         self.seen = np.arange(self.length - count, self.length, dtype=np.int64) + 1
         self.first = np.zeros(count, np.int64)
         self.own = self.slots[self.seen - 1].astype(np.int64)
+        self.longest = self.length
         return self

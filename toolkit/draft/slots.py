@@ -61,6 +61,7 @@ class RowLists:
         self.keys, self.values = store.keys, store.values
         self.slots, self.first, self.seen = slots, first, seen
         self.own: NDArray[np.int64] = slots[first + seen - 1].astype(np.int64)
+        self.longest = int(seen.max(initial=0))
         self._store = store
 
     @classmethod

@@ -73,12 +73,12 @@ class DraftTree:
             found.append((*(found[parent] if parent != ROOT else ()), node))
         return tuple(found)
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Tokens on the longest path."""
         return max(map(len, self.paths), default=0)
 
-    @property
+    @cached_property
     def is_chain(self) -> bool:
         return all(parent == node - 1 for node, parent in enumerate(self.parent))
 

@@ -145,7 +145,7 @@ class EmbeddedEngine(Front):
             score=True,
             drafters=("none", *DRAFTERS),
         )
-        self._worker = Worker(Scheduler(self._forward, batch_rows=batch_rows, costs=costs))
+        self._worker = Worker(Scheduler(self._forward, batch_rows=batch_rows, costs=costs), torch.inference_mode)
         weakref.finalize(self, self._worker.close)  # also at exit: a thread inside torch must not outlive the interpreter
         self._numbers = itertools.count(1)
         self._jobs: dict[str, Job] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -141,15 +142,21 @@ class Forward:
             tokens += [*feed.sequence.tokens[at : at + feed.count], *feed.tree.tokens]
             positions += range(at, at + feed.count)
             positions += [at + feed.count + len(path) - 1 for path in feed.tree.paths]
-        with torch.inference_mode():
-            hidden = self._hidden(self._ids(tokens), self._ids(positions), spans)
-            rows = hidden if len(wanted) == len(tokens) else hidden[self._ids(wanted)]
-            logits = self.decoder.logits(rows)[:, : self.vocab_size]
-        for feed, part in zip(feeds, torch.split(hidden, [feed.size for feed in feeds]), strict=True):
-            feed.sequence.nodes = len(feed.tree)
+        hidden = self._hidden(self._ids(tokens), self._ids(positions), spans)
+        rows = hidden if len(wanted) == len(tokens) else hidden[self._ids(wanted)]
+        logits = self.decoder.logits(rows)
+        if logits.shape[1] > self.vocab_size:
+            logits = logits[:, : self.vocab_size]
+        answers: list[Tensor] = []
+        at = told = 0
+        for feed in feeds:
+            nodes = len(feed.tree)
+            feed.sequence.nodes = nodes
             if feed.hidden is not None:
-                feed.hidden.append(part)
-        return list(torch.split(logits, [feed.rows + len(feed.tree) for feed in feeds]))
+                feed.hidden.append(hidden[at : at + feed.count + nodes])
+            answers.append(logits[told : told + feed.rows + nodes])
+            at, told = at + feed.count + nodes, told + feed.rows + nodes
+        return answers
 
     def _take(self) -> int | None:
         """A block for what is read from files, None where all are in use."""
@@ -174,7 +181,7 @@ class Forward:
         return self.decoder.forward(tokens, positions, PagedView(self.store, spans))
 
     def _ids(self, values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.long, device=self.device)
+        return torch.from_numpy(np.array(values, np.int64)).to(self.device)
 
 
 def _store_kind(kv_dtype: str, decoder: Decoder | NativeDecoder) -> type[KVStore | QuantisedStore]:

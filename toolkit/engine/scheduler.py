@@ -164,7 +164,7 @@ class Scheduler:
             self._costs.learn(rows, time.perf_counter() - began, drafted=drafted)
         for piece, logits in zip(pieces, results, strict=True):
             parts = piece.owner.answers[piece.place]
-            parts.append(_scored(piece.owner.asks[piece.place], logits, sum(map(len, parts))))
+            parts.append(_scored(piece.owner.asks[piece.place], logits, parts))
             piece.owner.job.books.rows += piece.feed.size
         for owner in owners:
             owner.job.books.passes += 1
@@ -173,8 +173,7 @@ class Scheduler:
     def _advance(self, each: _Running, how: Callable[[_Running], list[Ask]]) -> None:
         """Take a loop's next asks; a loop that ends or fails, in whatever way, frees all of its blocks."""
         try:
-            with torch.inference_mode():
-                each.asks = how(each)
+            each.asks = how(each)
             each.answers = [[] for _ in each.asks]
             if each.job.is_tainted:
                 self.forward.forget_prefixes()
@@ -234,10 +233,11 @@ def _fitting(pieces: list[_Piece], room: int) -> list[_Piece]:
     return pieces
 
 
-def _scored(ask: Ask, logits: Tensor, before: int) -> Tensor:
-    """Logits as they are, or the log-probabilities of the ask's targets: `before` of its rows were answered already."""
+def _scored(ask: Ask, logits: Tensor, parts: Sequence[Tensor]) -> Tensor:
+    """Logits as they are, or the log-probabilities of the ask's targets: `parts` of its rows were answered already."""
     if not ask.targets:
         return logits
+    before = sum(map(len, parts))
     targets = torch.tensor(ask.targets[before : before + len(logits)], dtype=torch.long, device=logits.device)
     logits = logits.float()
     return logits.gather(1, targets[:, None])[:, 0] - torch.logsumexp(logits, dim=-1)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from toolkit.engine.job import Job
@@ -32,8 +34,9 @@ class Steps(Protocol):
 class Worker:
     """Runs `scheduler.step` while there is work, sleeps while there is none."""
 
-    def __init__(self, scheduler: Steps) -> None:
-        self._scheduler = scheduler
+    def __init__(self, scheduler: Steps, within: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+        """`within` gives what all steps run inside of: entered once, since between passes every call is slow."""
+        self._scheduler, self._within = scheduler, within
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._ended: ToolkitError | None = None  # why no job is taken any more
@@ -63,8 +66,9 @@ class Worker:
     def _run(self) -> None:
         reason: ToolkitError = EngineError("the engine was closed while the request was running")
         try:
-            while self._collect():
-                self._scheduler.step()
+            with self._within():
+                while self._collect():
+                    self._scheduler.step()
         except BaseException as error:
             reason = EngineError(f"the engine died: {type(error).__name__}: {error}", hint="open a new one")
         with self._lock:

@@ -17,21 +17,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.kv.store import KVStore
-from toolkit.kv.table import BlockTable
 from toolkit.kv.view import Span
 
 
 class SlotView:
-    """own, first, seen [T] int64 and slots int32, with the tensors of the store that they point into."""
+    """own, first, seen [T] int64, slots int32 and the longest list, with the tensors of the store that they point into; to be used before tables change."""
 
     def __init__(self, store: KVStore, spans: Sequence[Span]) -> None:
         self.keys, self.values = store.keys, store.values
+        if len(spans) == 1 and not spans[0].paths:
+            length, count = spans[0].table.length, spans[0].count
+            self.slots: NDArray[np.int32] = spans[0].table.listed()
+            self.first: NDArray[np.int64] = np.zeros(count, np.int64)
+            self.seen: NDArray[np.int64] = np.arange(length - count + 1, length + 1)
+            self.own: NDArray[np.int64] = self.slots[length - count :].astype(np.int64)
+            self.longest = length
+            return
         lists: list[NDArray[np.int32]] = []
         first: list[int] = []
         seen: list[int] = []
         at = 0
         for span in spans:
-            mine = _slots(span.table)
+            mine = span.table.listed()
             before = len(mine) - len(span.paths)  # what every node sees
             first += [at] * span.trunk
             seen += range(before - span.trunk + 1, before + 1)
@@ -43,13 +50,6 @@ class SlotView:
                 seen.append(before + len(path))
                 at += before + len(path)
         self.slots = np.concatenate(lists) if lists else np.empty(0, np.int32)
-        self.first: NDArray[np.int64] = np.array(first, dtype=np.int64)
-        self.seen: NDArray[np.int64] = np.array(seen, dtype=np.int64)
-        self.own: NDArray[np.int64] = self.slots[self.first + self.seen - 1].astype(np.int64)
-
-
-def _slots(table: BlockTable) -> NDArray[np.int32]:
-    """Slots of tokens 0 .. length-1 of a table."""
-    inside: NDArray[np.int32] = np.arange(table.block_size, dtype=np.int32)
-    firsts: NDArray[np.int32] = np.array(table.blocks, dtype=np.int32) * np.int32(table.block_size)
-    return np.add.outer(firsts, inside).reshape(-1)[: table.length]
+        self.first, self.seen = np.array(first, np.int64), np.array(seen, np.int64)
+        self.own = self.slots[self.first + self.seen - 1].astype(np.int64)
+        self.longest = max(seen, default=0)

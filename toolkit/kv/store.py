@@ -93,9 +93,13 @@ class KVStore:
 
     def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copy the slots `sources` to the slots `targets`, every layer; read before written, so they may overlap."""
-        if list(sources) != list(targets):
-            device = self.keys.device
-            read, write = (torch.tensor(slots, dtype=torch.long, device=device) for slots in (sources, targets))
+        pairs = [(source, target) for source, target in zip(sources, targets, strict=True) if source != target]
+        if len(pairs) == 1:  # most often, and then a plain copy is quicker
+            ((source, target),) = pairs
+            for tensor in (self.keys, self.values):
+                tensor[:, :, target] = tensor[:, :, source]
+        elif pairs:
+            read, write = (torch.tensor(slots, dtype=torch.long, device=self.keys.device) for slots in zip(*pairs, strict=True))
             for tensor in (self.keys, self.values):
                 tensor.index_copy_(2, write, tensor.index_select(2, read))
 

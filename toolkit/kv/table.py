@@ -14,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from toolkit.errors import EngineError
 from toolkit.kv.blocks import BlockPool
 
@@ -33,6 +36,8 @@ class BlockTable:
         self.block_size = block_size
         self.blocks: list[int] = []
         self.length = 0
+        self._listed = np.empty(0, np.int32)  # slots of the first `_known` blocks
+        self._known = 0
 
     def adopt(self, blocks: Sequence[int]) -> None:
         """Start with full blocks that the caller already holds for this table (a prefix found in the cache)."""
@@ -59,6 +64,7 @@ class BlockTable:
             source, target = self.blocks[-1], self.pool.take()
             self.pool.release(source)
             self.blocks[-1] = target
+            self._known = min(self._known, len(self.blocks) - 1)
             copies.append(BlockCopy(source, target))
         self.length += count
         while len(self.blocks) * self.block_size < self.length:
@@ -72,11 +78,13 @@ class BlockTable:
         self.length = length
         while (len(self.blocks) - 1) * self.block_size >= length and self.blocks:
             self.pool.release(self.blocks.pop())
+        self._known = min(self._known, len(self.blocks))
 
     def fork(self) -> BlockTable:
         """A table over the same blocks; no slot is copied until one of the two grows."""
         twin = BlockTable(self.pool, self.block_size)
         twin.blocks, twin.length = list(self.blocks), self.length
+        twin._listed, twin._known = self._listed[: self._known * self.block_size].copy(), self._known
         for block in self.blocks:
             self.pool.share(block)
         return twin
@@ -90,12 +98,25 @@ class BlockTable:
         size = self.block_size
         return [self.blocks[i // size] * size + i % size for i in range(start, stop)]
 
+    def listed(self) -> NDArray[np.int32]:
+        """`slots(0, length)` as an array, to be used before the table changes: only what is new since the last call is computed."""
+        size, count = self.block_size, len(self.blocks)
+        if self._known < count:
+            if len(self._listed) < count * size:
+                self._listed = np.concatenate((self._listed[: self._known * size], np.empty((2 * count - self._known) * size, np.int32)))
+            new = np.array(self.blocks[self._known :], np.int32)[:, None] * np.int32(size) + np.arange(size, dtype=np.int32)
+            self._listed[self._known * size : count * size] = new.reshape(-1)
+            self._known = count
+        return self._listed[: self.length]
+
     def check(self) -> None:
         """Raise EngineError unless blocks, length and holds agree."""
         if len(self.blocks) != -(-self.length // self.block_size):
             raise EngineError(f"{len(self.blocks)} blocks of {self.block_size} cannot be the table of {self.length} tokens")
         if any(self.pool.holders(block) < 1 for block in self.blocks):
             raise EngineError(f"table {self.blocks} holds a block that the pool says is free")
+        if self.listed().tolist() != self.slots(0, self.length):
+            raise EngineError(f"the list of slots of table {self.blocks} is another table's")
 
     def _copies_on_write(self) -> bool:
         return self.length % self.block_size != 0 and self.pool.holders(self.blocks[-1]) > 1

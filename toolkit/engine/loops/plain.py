@@ -118,9 +118,10 @@ class Sample:
         Walks down the tree as far as drawn tokens are in it, one token at a time, so that whatever a token changes or ends -
         penalties, grammar, stops, limits - has changed or ended before the next one is drawn.
         """
-        for forced, row in zip(self._unscored, rows, strict=False):
-            self.logprobs.append(self._logprob(row, forced))
-        self._unscored = []
+        if self._unscored:
+            for forced, row in zip(self._unscored, rows, strict=False):
+                self.logprobs.append(self._logprob(row, forced))
+            self._unscored = []
         walk = Walk(tree, rows)
         if not self._ended():
             self._go(walk)

@@ -217,12 +217,15 @@ class Line:
         if not self._source.needs_hidden:
             self._drafter.observe(Commit(tokens))
             return
-        # a copy: a part of a pass keeps the rows of all others alive, and drafters may keep what they are told for long
-        hidden = torch.cat(self._waiting)
+        hidden = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting)
         self._waiting = []
-        trunk = len(hidden) - len(tree)
-        if tree and walk is not None:
-            hidden = hidden[[*range(trunk), *(trunk + node for node in walk.path)]]
+        path = [] if walk is None else walk.path
+        trunk = hidden.shape[0] - len(tree)
+        # a copy: a part of a pass keeps the rows of all others alive, and drafters may keep what they are told for long
+        if path == list(range(len(path))):
+            hidden = hidden[: trunk + len(path)].clone()
+        else:
+            hidden = hidden[[*range(trunk), *(trunk + node for node in path)]]
         self._drafter.observe(Commit(tokens, hidden, sequence.computed - len(hidden)))
 
     @property

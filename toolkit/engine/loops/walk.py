@@ -23,7 +23,7 @@ class Walk:
         self.path: list[int] = []
         self.taken: list[int] = []  # as `path`, with the node of an end token
         self._rows = rows
-        self._trunk = len(rows) - len(tree)
+        self._trunk = rows.shape[0] - len(tree)
         self._place: int | None = ROOT
 
     @property

@@ -29,7 +29,8 @@ class Crew:
             self._size(rows, most).learn(threads, seconds / rows)
 
     def _size(self, rows: int, most: int) -> _Size:
-        return self._sizes.setdefault(rows.bit_length() * (1 << 20) + most, _Size())
+        key = rows.bit_length() * (1 << 20) + most
+        return self._sizes.get(key) or self._sizes.setdefault(key, _Size())
 
 
 class _Size:
@@ -37,11 +38,12 @@ class _Size:
 
     def __init__(self) -> None:
         self._seconds: dict[int, float] = {}
+        self._best: int | None = None  # the faster number, None until both were measured
         self._wait = _SOONEST
         self._passes = 0
 
     def choose(self, most: int) -> int:
-        best = self._faster()
+        best = self._best
         if best is None:
             return 1 if most in self._seconds else most
         self._passes += 1
@@ -51,14 +53,12 @@ class _Size:
         return most if best == 1 else 1
 
     def learn(self, threads: int, seconds: float) -> None:
-        before = self._faster()
-        known = self._seconds.get(threads, seconds)
-        self._seconds[threads] = known + _WEIGHT * (seconds - known)
-        if before is None or self._faster() != before:
+        before, taken = self._best, self._seconds
+        known = taken.get(threads, seconds)
+        taken[threads] = known + _WEIGHT * (seconds - known)
+        if len(taken) > 1:
+            self._best = min(taken, key=taken.__getitem__)
+        if before is None or self._best != before:
             self._wait = _SOONEST
         elif threads != before:  # the loser lost again
             self._wait = min(2 * self._wait, _LATEST)
-
-    def _faster(self) -> int | None:
-        """The faster number, None until both were measured."""
-        return min(self._seconds, key=lambda threads: self._seconds[threads]) if len(self._seconds) > 1 else None

@@ -3,7 +3,7 @@
 In: token ids and positions [T] int64, the cache slots of every row.   Out: hidden rows [T, D], logits [R, V] float32.
 Knows nothing about: which row belongs to which sequence, blocks, sampling, files.
 Invariants: no state between calls but how long they took (several threads may call); weights are never written; a row's bits depend on its own
-sequence only; every index that C follows is checked here.
+sequence only; every index that C follows is checked: types and shapes here, values by C itself.
 Source: native.h.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from copy import copy
 from ctypes import byref, pointer
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -40,8 +40,8 @@ from toolkit.model.native.library import (
 )
 from toolkit.model.native.pack import Packed
 from toolkit.model.native.packed import PackedEntry, PackedLayer, PackedModel, pack_model
+from toolkit.model.native.scratch import scratch
 
-_LINE = 64  # bytes of a cache line
 _ANGLES = 1 << 24  # entries of one rotation table: context * head_dim / 2
 
 
@@ -71,6 +71,10 @@ class SlotRows(Protocol):
     @property
     def slots(self) -> NDArray[np.int32]:
         """The lists, one after the other; rows may share one."""
+
+    @property
+    def longest(self) -> int:
+        """No row sees more."""
 
 
 class NativeDecoder:
@@ -160,20 +164,30 @@ class NativeDecoder:
 
         inputs [T, D] float32 are the rows to start from, or to go through the entry with the tokens' embeddings; None takes the embeddings alone.
         """
-        rows, config = len(tokens), self.config
-        wanted = check_depths(depths, config)
-        hidden, residuals = torch.empty(rows, config.hidden_size), torch.empty(len(wanted), rows, config.hidden_size)
+        rows, width = tokens.shape[0], self.config.hidden_size
+        hidden = torch.empty(rows, width)
+        wanted = check_depths(depths, self.config) if depths else None
+        residuals = hidden.new_empty(0 if wanted is None else len(wanted), rows, width)
         inputs = self._inputs(inputs, hidden)
         if rows == 0:
             return hidden, residuals
-        longest = self._check(tokens, positions, kv)
+        self._check(tokens, positions, kv)
         most = torch.get_num_threads()
         threads = self.threads or self._crew.choose(rows, most)
-        space = space_of(self._library.native_space(byref(self._model), rows, longest, threads))
-        began = time.perf_counter()
-        work = pass_of(tokens, positions, kv, longest, threads, hidden, space, inputs)
-        work.depths, work.depths_all, work.residuals = wanted.ctypes.data, len(wanted), residuals.data_ptr()
-        self._library.native_forward(byref(self._model), byref(work))
+        model = byref(self._model)
+        with scratch(self._library.native_space(model, rows, kv.longest, threads)) as space:
+            began = time.perf_counter()
+            work = CPass(
+                rows, threads, kv.keys.shape[2], kv.longest, tokens.data_ptr(), positions.data_ptr(),
+                kv.own.ctypes.data, kv.first.ctypes.data, kv.seen.ctypes.data, kv.slots.ctypes.data,
+                kv.keys.data_ptr(), kv.values.data_ptr(), hidden.data_ptr(), space, _pointer(inputs),
+                None, 0, None, self.config.context, kv.slots.size,
+            )  # fmt: skip
+            if wanted is not None:
+                work.depths, work.depths_all, work.residuals = wanted.ctypes.data, len(wanted), residuals.data_ptr()
+            wrong = self._library.native_forward(model, byref(work))
+        if wrong:
+            self._refuse(tokens, positions, kv)
         self._crew.learn(rows, most, threads, time.perf_counter() - began)
         return hidden, residuals
 
@@ -197,37 +211,42 @@ class NativeDecoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, V] float32 of hidden rows [R, D]."""
-        rows, most = max(1, len(hidden)), torch.get_num_threads()
+        rows, most = max(1, hidden.shape[0]), torch.get_num_threads()
         threads = self.threads or self._head_crew.choose(rows, most)
         began = time.perf_counter()
         found = linear(self._head, hidden, self._kernels, threads)
         self._head_crew.learn(rows, most, threads, time.perf_counter() - began)
         return found
 
-    def _check(self, tokens: Tensor, positions: Tensor, kv: SlotRows) -> int:
-        """Raise EngineError for anything that would lead C astray; returns the most slots a row sees."""
-        config, rows = self.config, len(tokens)
+    def _check(self, tokens: Tensor, positions: Tensor, kv: SlotRows) -> None:
+        """Raise EngineError for types and shapes that would lead C astray; what the integers are, C checks itself."""
+        config, rows = self.config, tokens.shape[0]
         cache = (config.layers, config.kv_heads, kv.keys.shape[2], config.head_dim)
         for name, tensor in (("keys", kv.keys), ("values", kv.values)):
-            if tuple(tensor.shape) != cache or tensor.dtype != torch.float32 or not tensor.is_contiguous():
+            if tensor.shape != cache or tensor.dtype != torch.float32 or not tensor.is_contiguous():
                 raise EngineError(f"{name} {list(tensor.shape)} {tensor.dtype} must be contiguous float32 {list(cache)}")
-        known = config.vocab_size if self._entry is None else self._entry.embedding.outputs
-        for name, ids, stop in (("tokens", tokens, known), ("positions", positions, config.context)):
+        for name, ids in (("tokens", tokens), ("positions", positions)):
             if ids.dtype != torch.int64 or ids.shape != (rows,) or not ids.is_contiguous():
                 raise EngineError(f"{name} must be {rows} contiguous int64")
-            within(name, ids.numpy(), 0, stop)
-        for name, array, kind, shape in (
-            ("own", kv.own, np.int64, (rows,)), ("first", kv.first, np.int64, (rows,)), ("seen", kv.seen, np.int64, (rows,)),
-            ("slots", kv.slots, np.int32, (kv.slots.size,)),
-        ):  # fmt: skip
-            if array.dtype != kind or array.shape != shape or not array.flags.c_contiguous:
-                raise EngineError(f"{name} must be contiguous {np.dtype(kind).name} of shape {shape}")
-        within("own", kv.own, 0, cache[2])
-        within("slots", kv.slots, 0, cache[2])
+        for name, array in (("own", kv.own), ("first", kv.first), ("seen", kv.seen)):
+            if array.dtype != np.int64 or array.shape != (rows,) or not array.flags.c_contiguous:
+                raise EngineError(f"{name} must be contiguous int64 of shape {(rows,)}")
+        if kv.slots.dtype != np.int32 or kv.slots.ndim != 1 or not kv.slots.flags.c_contiguous:
+            raise EngineError(f"slots must be contiguous int32 of shape {(kv.slots.size,)}")
+        if not 1 <= kv.longest <= kv.slots.size:
+            raise EngineError(f"longest = {kv.longest} must be 1 to {kv.slots.size}, the slots of all lists")
+
+    def _refuse(self, tokens: Tensor, positions: Tensor, kv: SlotRows) -> NoReturn:
+        """Say which integers C refused."""
+        known = (self.packed if self._entry is None else self._entry).embedding.outputs
+        within("tokens", tokens.numpy(), 0, known)
+        within("positions", positions.numpy(), 0, self.config.context)
+        within("own", kv.own, 0, kv.keys.shape[2])
+        within("slots", kv.slots, 0, kv.keys.shape[2])
         within("seen", kv.seen, 1, kv.slots.size + 1)
         within("first", kv.first, 0, kv.slots.size)
         within("first + seen", kv.first + kv.seen, 1, kv.slots.size + 1)
-        return int(kv.seen.max())
+        raise EngineError(f"a row sees {kv.seen.max()} slots, more than longest = {kv.longest}")
 
     def _build(self) -> CModel:
         config, packed = self.config, self.packed
@@ -240,20 +259,6 @@ class NativeDecoder:
             config.rms_eps, self._kernels, layers, _pointer(packed.norm), packed.head.c(), packed.embedding.c(),
             *(table.data_ptr() for table in self._kept[-2:]), None if entry is None else pointer(entry),
         )  # fmt: skip
-
-
-def pass_of(
-    tokens: Tensor, positions: Tensor, kv: SlotRows, longest: int, threads: int, hidden: Tensor, space: Tensor,
-    inputs: Tensor | None,
-) -> CPass:  # fmt: skip
-    """Pointers into all of these, valid while they live."""
-    arrays: list[NDArray[Any]] = [kv.own, kv.first, kv.seen, kv.slots]
-    return CPass(
-        len(tokens), threads, kv.keys.shape[2], longest, tokens.data_ptr(), positions.data_ptr(),
-        *(array.ctypes.data for array in arrays),
-        kv.keys.data_ptr(), kv.values.data_ptr(), hidden.data_ptr(), space.data_ptr(),
-        None if inputs is None else inputs.data_ptr(),
-    )  # fmt: skip
 
 
 def _entry(entry: PackedEntry) -> CEntry:
@@ -272,12 +277,12 @@ def linear(weights: Packed, x: Tensor, kernels: int, threads: int | None = None)
     """[R, outputs] float32 of x [R, inputs] float32: one product of the native path, rows quantised one by one."""
     if x.dtype != torch.float32 or x.dim() != 2 or x.shape[1] != weights.inputs:
         raise EngineError(f"x {list(x.shape)} {x.dtype} must be float32 [rows, {weights.inputs}]")
-    x, lib = x.contiguous(), library()
-    out = torch.empty(len(x), len(weights.scale))
-    if len(x):
-        space = space_of(lib.native_linear_space(byref(weights.c()), len(x)))
-        many = threads or torch.get_num_threads()
-        lib.native_linear(byref(weights.c()), kernels, x.data_ptr(), len(x), many, out.data_ptr(), space.data_ptr())
+    rows, x, lib = x.shape[0], x.contiguous(), library()
+    out = torch.empty(rows, weights.scale.shape[0])
+    if rows:
+        matrix = byref(weights.c())
+        with scratch(lib.native_linear_space(matrix, rows)) as space:
+            lib.native_linear(matrix, kernels, x.data_ptr(), rows, threads or torch.get_num_threads(), out.data_ptr(), space)
     return out[:, : weights.outputs]
 
 
@@ -308,7 +313,3 @@ def within(name: str, array: NDArray[Any], least: int, stop: int) -> None:
         raise EngineError(f"{name} runs from {array.min()} to {array.max()}: allowed is {least} to {stop - 1}")
 
 
-def space_of(count: int) -> Tensor:
-    """Memory of `count` bytes that starts on a cache line."""
-    memory = torch.empty(count + _LINE, dtype=torch.uint8)
-    return memory[-memory.data_ptr() % _LINE :]

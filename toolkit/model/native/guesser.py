@@ -23,9 +23,10 @@ from toolkit.contracts import require
 from toolkit.errors import EngineError
 from toolkit.model.decoder import Decoder
 from toolkit.model.native.crew import Crew
-from toolkit.model.native.decoder import NativeDecoder, space_of, within
+from toolkit.model.native.decoder import NativeDecoder, within
 from toolkit.model.native.library import CGuesses, CLine
 from toolkit.model.native.packed import PackedEntry
+from toolkit.model.native.scratch import scratch
 
 Likeliest = list[tuple[int, float]]  # outputs and their log-probabilities, the likeliest first
 
@@ -55,7 +56,6 @@ class NativeGuesser(NativeDecoder):
         within("known", known.numpy(), 0, entry.embedding.outputs)
         self._known = known
         self._line, self._found = CLine(), CGuesses(tokens=known.data_ptr())
-        self._room = space_of(1)
         self._guess_crew = Crew()
 
     def guesses(
@@ -98,12 +98,10 @@ class NativeGuesser(NativeDecoder):
         line.keys, line.values = keys.data_ptr(), values.data_ptr()
         found.most, found.count, found.least, found.by = plan.most, count, plan.least, 1.0 / plan.temperature
         found.norms, found.ids, found.values = addressof(norms), addressof(best), addressof(logits)
-        needed = self._library.native_guess_space(byref(self._model), byref(line), plan.most)
-        if len(self._room) < needed:
-            self._room = space_of(2 * needed)
-        line.space = self._room.data_ptr()
-        began = time.perf_counter()
-        wrong = self._library.native_guess(byref(self._model), byref(line), byref(found))
+        model, given = byref(self._model), byref(line)
+        with scratch(self._library.native_guess_space(model, given, plan.most)) as line.space:
+            began = time.perf_counter()
+            wrong = self._library.native_guess(model, given, byref(found))
         if wrong:
             raise EngineError(
                 f"a {('token', 'slot', 'place')[wrong - 1]} of {rows} rows at place {place}, with {plan.most} guesses, is out of bounds"
@@ -129,12 +127,12 @@ class NativeGuesser(NativeDecoder):
             return [[] for _ in range(rows)]
         threads = self.threads or self._head_crew.choose(rows, most)
         norms, ids, values = np.empty(rows, np.float32), np.empty((rows, count), np.int32), np.empty((rows, count), np.float32)
-        space = space_of(lib.native_likeliest_space(byref(self._model.head), rows))
-        began = time.perf_counter()
-        lib.native_likeliest(
-            byref(self._model.head), self._kernels, x.data_ptr(), rows, count, threads,
-            norms.ctypes.data, ids.ctypes.data, values.ctypes.data, space.data_ptr(),
-        )  # fmt: skip
+        with scratch(lib.native_likeliest_space(byref(self._model.head), rows)) as space:
+            began = time.perf_counter()
+            lib.native_likeliest(
+                byref(self._model.head), self._kernels, x.data_ptr(), rows, count, threads,
+                norms.ctypes.data, ids.ctypes.data, values.ctypes.data, space,
+            )  # fmt: skip
         self._head_crew.learn(rows, most, threads, time.perf_counter() - began)
         return [_guesses(*each) for each in zip(norms.tolist(), ids.tolist(), values.tolist(), strict=True)]
 

@@ -17,7 +17,7 @@ import torch  # noqa: F401 - its libgomp must be the first and only one
 
 from toolkit.errors import UnsupportedError, UsageError
 
-VERSION = 5
+VERSION = 6
 TILE, LANES, LIMIT, STRETCH, SPAN = 32, 8, 8191, 2048, 32  # as in native.h
 SPAN_BYTES = 4 * TILE + TILE * SPAN // 2
 
@@ -73,6 +73,8 @@ class CPass(Structure):
         *((name, c_void_p) for name in ("keys", "values", "hidden", "space", "inputs", "depths")),
         ("depths_all", c_int64),
         ("residuals", c_void_p),
+        ("context", c_int64),
+        ("listed", c_int64),
     )
 
 
@@ -103,7 +105,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "native_kernel_name": (c_char_p, (c_int,)),
     "native_kernel_usable": (c_int, (c_int,)),
     "native_space": (c_int64, (POINTER(CModel), c_int64, c_int64, c_int64)),
-    "native_forward": (None, (POINTER(CModel), POINTER(CPass))),
+    "native_forward": (c_int, (POINTER(CModel), POINTER(CPass))),
     "native_linear_space": (c_int64, (POINTER(CLinear), c_int64)),
     "native_linear": (None, (POINTER(CLinear), c_int, c_void_p, c_int64, c_int64, c_void_p, c_void_p)),
     "native_pack": (None, (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p)),

@@ -40,8 +40,8 @@
  *
  * Threads: one OpenMP region a pass, inside which they take work items from a counter and meet at barriers that spin briefly
  * and then yield. How long OpenMP's idle threads spin after a pass is libgomp's GOMP_SPINCOUNT. Knows nothing about: tokens
- * as text, blocks, sequences: a row has a list of cache slots and attends to the first `seen` of them. Everything that comes
- * in was checked by the caller (decoder.py): nothing is checked here.
+ * as text, blocks, sequences: a row has a list of cache slots and attends to the first `seen` of them. Types and shapes of what comes
+ * in were checked by the caller (decoder.py); integers that point somewhere are checked here, where that costs next to nothing.
  */
 #ifndef TOOLKIT_NATIVE_H
 #define TOOLKIT_NATIVE_H
@@ -91,7 +91,7 @@ typedef struct {
 
 /* One pass over `rows` rows. Row r attends to slots[first[r]] ... slots[first[r] + seen[r] - 1], its own slot last. */
 typedef struct {
-    int64_t rows, threads, slots_all, longest; /* cache slots of a layer and head; most slots any row sees */
+    int64_t rows, threads, slots_all, longest; /* cache slots of a layer and head; no row sees more than `longest` */
     const int64_t *tokens, *positions, *own;   /* [rows]; own: the slot that takes the row's key and value */
     const int64_t *first, *seen;               /* [rows] */
     const int32_t *slots;
@@ -102,6 +102,7 @@ typedef struct {
     const int64_t *depths; /* [depths_all] layers, rising; the residual rows before each of them are wanted too */
     int64_t depths_all;
     float *residuals; /* out: [depths_all][rows][hidden] */
+    int64_t context, listed; /* positions that the rotation tables have; entries of slots */
 } pass;
 
 /* Guesses of a draft head, one after the other: the likeliest follows the last row of a pass, the next one follows that guess. */
@@ -187,7 +188,8 @@ int native_kernels(void);                 /* how many kernel sets this build has
 const char *native_kernel_name(int index);
 int native_kernel_usable(int index);      /* by this processor */
 int64_t native_space(const model *m, int64_t rows, int64_t longest, int64_t threads);
-void native_forward(const model *m, const pass *p);
+/* Checks its integers by itself: 0, or what is out of bounds: 1 tokens, 2 positions, 3 own, 4 slots, 5 first and seen; then nothing was done. */
+int native_forward(const model *m, const pass *p);
 /* out [rows][outputs padded to TILE] of x [rows][inputs], by kernel set `index`; space as for native_space */
 int64_t native_linear_space(const linear *w, int64_t rows);
 void native_linear(const linear *w, int index, const float *x, int64_t rows, int64_t threads, float *out, void *space);

@@ -20,7 +20,7 @@ static const kernels *const TABLE[] = {
     &kernels_portable,
 };
 
-int native_version(void) { return 5; }
+int native_version(void) { return 6; }
 int native_kernels(void) { return (int)(sizeof TABLE / sizeof *TABLE); }
 const char *native_kernel_name(int index) { return TABLE[index]->name; }
 int native_kernel_usable(int index) { return TABLE[index]->usable(); }
@@ -214,11 +214,42 @@ static void run(const void *task, team *t, int thread, int size) {
     }
 }
 
-void native_forward(const model *m, const pass *p) {
+static int inside(const int64_t *numbers, int64_t count, int64_t stop) {
+    int ok = 1;
+    for (int64_t i = 0; i < count; i++) ok &= numbers[i] >= 0 && numbers[i] < stop;
+    return ok;
+}
+
+static int lists_inside(const pass *p) {
+    int ok = 1;
+    for (int64_t r = 0; r < p->rows; r++)
+        ok &= p->seen[r] >= 1 && p->seen[r] <= p->longest && p->first[r] >= 0 && p->first[r] <= p->listed - p->seen[r];
+    return ok;
+}
+
+static int slots_inside(const int32_t *slots, int64_t count, int64_t stop) {
+    int ok = 1;
+    for (int64_t i = 0; i < count; i++) ok &= slots[i] >= 0 && slots[i] < stop;
+    return ok;
+}
+
+static int pass_out_of_bounds(const model *m, const pass *p) {
+    return !inside(p->tokens, p->rows, (m->entry ? &m->entry->embedding : &m->embedding)->outputs) ? 1
+           : !inside(p->positions, p->rows, p->context)                                            ? 2
+           : !inside(p->own, p->rows, p->slots_all)                                                ? 3
+           : !slots_inside(p->slots, p->listed, p->slots_all)                                      ? 4
+           : !lists_inside(p)                                                                      ? 5
+                                                                                                   : 0;
+}
+
+int native_forward(const model *m, const pass *p) {
+    int wrong = pass_out_of_bounds(m, p);
+    if (wrong) return wrong;
     pass_task task = {m, p, {0}};
     lay_out(m, p->rows, p->longest, p->threads, p->space, &task.space);
     bunch_rows(m, p, &task.space);
     together(p->threads, run, &task, task.space.team);
+    return 0;
 }
 
 /* ---- guesses of a draft head --------------------------------------------------------------------------------------- */
@@ -304,9 +335,9 @@ int native_guess(const model *m, const line *l, guesses *g) {
         numbers[3 * rows + r] = l->end - rows + r + 1;      /* seen */
     }
     pass first = {rows, l->threads, l->slots_all, longest, l->tokens, numbers, numbers + rows, numbers + 2 * rows, numbers + 3 * rows,
-                  l->slots, l->keys, l->values, l->hidden, l->space, l->inputs, NULL, 0, NULL};
+                  l->slots, l->keys, l->values, l->hidden, l->space, l->inputs, NULL, 0, NULL, l->context, longest};
     pass next = {1, l->threads, l->slots_all, longest, &s->token, &s->position, &s->own, &s->start, &s->seen,
-                 l->slots, l->keys, l->values, s->feature, l->space, s->feature, NULL, 0, NULL};
+                 l->slots, l->keys, l->values, s->feature, l->space, s->feature, NULL, 0, NULL, l->context, longest};
     s->first.pass = &first, s->next.pass = &next;
     lay_out(m, rows, longest, l->threads, l->space, &s->first.space);
     lay_out(m, 1, longest, l->threads, l->space, &s->next.space); /* in the same place: one pass at a time */
