@@ -116,5 +116,5 @@ static int usable(void) {
     return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-const kernels kernels_avx2 = KERNELS("avx2", 6, usable);
+const kernels kernels_avx2 = KERNELS("avx2", 6, usable, NULL, 0, products4, NULL, NULL);
 #endif

@@ -9,5 +9,5 @@ static int usable(void) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
 
-const kernels kernels_avx512 = KERNELS("avx512", 12, usable);
+const kernels kernels_avx512 = KERNELS("avx512", 12, usable, NULL, 0, products4, NULL, NULL);
 #endif

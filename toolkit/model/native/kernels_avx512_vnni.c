@@ -10,5 +10,5 @@ static int usable(void) {
            __builtin_cpu_supports("avx512vnni");
 }
 
-const kernels kernels_avx512_vnni = KERNELS("avx512-vnni", 12, usable);
+const kernels kernels_avx512_vnni = KERNELS("avx512-vnni", 12, usable, NULL, 0, products4, NULL, NULL);
 #endif

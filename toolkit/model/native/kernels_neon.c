@@ -94,5 +94,5 @@ static void products4(const uint8_t *tile, int64_t spans, const int16_t *x, cons
 
 static int usable(void) { return 1; }
 
-const kernels kernels_neon = KERNELS("neon", 4, usable);
+const kernels kernels_neon = KERNELS("neon", 4, usable, NULL, 0, products4, NULL, NULL);
 #endif

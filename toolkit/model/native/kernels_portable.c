@@ -43,4 +43,4 @@ static void products4(const uint8_t *tile, int64_t spans, const int16_t *x, cons
 
 static int usable(void) { return 1; }
 
-const kernels kernels_portable = KERNELS("portable", 1, usable);
+const kernels kernels_portable = KERNELS("portable", 1, usable, NULL, 0, products4, NULL, NULL);

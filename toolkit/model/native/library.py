@@ -18,7 +18,7 @@ import torch  # noqa: F401 - its libgomp must be the first and only one
 from toolkit.errors import UnsupportedError, UsageError
 
 VERSION = 6
-TILE, LANES, LIMIT, STRETCH, SPAN = 32, 8, 8191, 2048, 32  # as in native.h
+TILE, LANES, PAD, LIMIT, STRETCH, SPAN = 32, 8, 64, 8191, 2048, 32  # as in native.h
 SPAN_BYTES = 4 * TILE + TILE * SPAN // 2
 
 

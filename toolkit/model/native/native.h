@@ -49,8 +49,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MOST_ROWS = 12 }; /* no kernel set takes larger groups */
-enum { LANES = 8, TILE = 32, LIMIT = 8191, STRETCH = 2048 };
+enum { MOST_ROWS = 16 }; /* no kernel set takes larger groups */
+enum { LANES = 8, TILE = 32, PAD = 64, LIMIT = 8191, STRETCH = 2048 }; /* PAD: what inputs of rows are padded to */
 enum { SPAN = 32, SPAN_HEAD = 4 * TILE, SPAN_BYTES = SPAN_HEAD + TILE * SPAN / 2 }; /* of 4-bit tiles; HEAD: steps and offsets */
 enum { AHEAD = 3072 }; /* bytes of weights that are prefetched: a page and memory's latency, less what hardware does itself */
 
@@ -148,18 +148,24 @@ typedef struct {
 } bunch;
 
 /* One instruction set's versions of everything that takes time. All sets give the same bits. */
-typedef struct {
+typedef struct kernels {
     const char *name;
     int rows; /* most rows that `products` takes at once */
     int (*usable)(void);
-    /* sums[r][n] = sum over `pairs` pairs of one tile with X[pair][rows][2], exact for at most STRETCH inputs */
+    const struct kernels *few; /* or NULL: the set that is left less than `least` rows, and matrices of 4 bits */
+    int64_t least;
+    /* or NULL: around the products of one matrix on a thread, with the largest group of rows and the number of groups */
+    void (*begin)(int rows, int64_t groups);
+    void (*end)(void);
+    /* sums[r][n] = sum over `pairs` pairs of one tile with X, the rows as `quantise` wrote them, exact for at most STRETCH inputs */
     void (*products)(const int8_t *tile, int64_t pairs, const int16_t *X, int rows, int32_t *sums);
-    /* the same of a tile of 4 bits: sums[r][n] over `spans` spans as told above, S [span][rows] */
+    /* the same of a tile of 4 bits, or NULL: sums[r][n] over `spans` spans as told above, S [span][rows] */
     void (*products4)(const uint8_t *tile, int64_t spans, const int16_t *X, const float *S, int rows, float *sums);
     /* y = x / rms(x) * weight; x and y may be the same */
     void (*norm)(const float *x, const float *weight, int64_t n, float epsilon, float *y);
-    /* X[pair][rows][2] of one of `rows` rows, its scale, and S[span][rows] (or NULL); the scale of a row that is not finite is NaN */
-    float (*quantise)(const float *x, int64_t n, int64_t rows, int16_t *X, float *S);
+    /* row `row` of X[pair][rows][2] (in most sets), n padded to PAD, its scale, and S[span][rows] (or NULL); the scale of a row that is
+     * not finite is NaN */
+    float (*quantise)(const float *x, int64_t n, int64_t rows, int64_t row, int16_t *X, float *S);
     /* `sums` below are those of `products`, rounded to float, or of `products4`. out[r][n] = sums * (xs[r] * ws[n]) + bias[n] (or NULL), or added to out */
     void (*store)(const float *sums, int rows, const float *xs, const float *ws, const float *bias, float *out, int64_t stride);
     void (*add)(const float *sums, int rows, const float *xs, const float *ws, const float *bias, float *out, int64_t stride);
@@ -177,6 +183,10 @@ extern const kernels kernels_portable;
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define TOOLKIT_X86 1
 extern const kernels kernels_avx2, kernels_avx512, kernels_avx512_vnni;
+#endif
+#if defined(TOOLKIT_X86) && defined(__linux__) && __GNUC__ >= 11
+#define TOOLKIT_AMX 1
+extern const kernels kernels_amx;
 #endif
 #if defined(__aarch64__)
 extern const kernels kernels_neon;
@@ -213,7 +223,7 @@ void native_likeliest(const linear *w, int index, const float *x, int64_t rows, 
 void native_trim(void);
 /* one row at a time, for the tests of the parts */
 void native_norm(int index, const float *x, const float *weight, int64_t n, float epsilon, float *y);
-float native_quantise(int index, const float *x, int64_t n, int16_t *X);
+float native_quantise(int index, const float *x, int64_t n, int16_t *X); /* as pairs: by its `few` where a set has one; X has n padded to PAD */
 void native_attend(int index, const float *q, int64_t group, int64_t width, const float *keys, const float *values,
                    const int32_t *slots, int64_t seen, float *scores, float *out);
 

@@ -9,6 +9,9 @@
 #include <string.h>
 
 static const kernels *const TABLE[] = {
+#ifdef TOOLKIT_AMX
+    &kernels_amx,
+#endif
 #ifdef TOOLKIT_X86
     &kernels_avx512_vnni,
     &kernels_avx512,
@@ -480,7 +483,10 @@ void native_norm(int index, const float *x, const float *weight, int64_t n, floa
     TABLE[index]->norm(x, weight, n, epsilon, y);
 }
 
-float native_quantise(int index, const float *x, int64_t n, int16_t *X) { return TABLE[index]->quantise(x, n, 1, X, NULL); }
+float native_quantise(int index, const float *x, int64_t n, int16_t *X) {
+    const kernels *k = TABLE[index]->few ? TABLE[index]->few : TABLE[index];
+    return k->quantise(x, n, 1, 0, X, NULL);
+}
 
 void native_attend(int index, const float *q, int64_t group, int64_t width, const float *keys, const float *values,
                    const int32_t *slots, int64_t seen, float *scores, float *out) {

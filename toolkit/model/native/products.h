@@ -4,7 +4,7 @@
 
 /* Rows as integers, as the products of one matrix read them. */
 typedef struct {
-    int16_t *X;    /* [groups][inputs / 2][rows of the group][2] */
+    int16_t *X;    /* [groups][inputs padded to PAD][rows of the group], in the order of the kernel set */
     float *S;      /* [groups][inputs / SPAN][rows of the group] */
     float *scales; /* [rows] */
 } integers;
@@ -21,8 +21,13 @@ static void *carve(char *base, int64_t *used, int64_t bytes) {
 
 static void lay_out_integers(int64_t rows, int64_t inputs, char *base, int64_t *used, integers *q) {
     q->scales = carve(base, used, rows * 4);
-    q->X = carve(base, used, rows * inputs * 2);
+    q->X = carve(base, used, rows * up(inputs, PAD) * 2 + 2 * PAD); /* a smaller group's last line but one more may be read */
     q->S = carve(base, used, rows * (inputs / SPAN) * 4);
+}
+
+/* The set that so many rows are multiplied by: all sets give the same bits. */
+static const kernels *fitting(const kernels *k, const linear *w, int64_t rows) {
+    return k->few && (rows < k->least || w->bits == 4) ? k->few : k;
 }
 
 /* Rows in groups of nearly equal size: group g has rows first(g) ... first(g + 1) - 1. */
@@ -31,9 +36,10 @@ static int64_t first(const kernels *k, int64_t rows, int64_t g) { return rows * 
 
 /* Quantise row r of `rows` into its place, for products with `w`. */
 static void quantise_row(const kernels *k, const linear *w, const float *x, int64_t r, int64_t rows, const integers *q) {
+    k = fitting(k, w, rows);
     int64_t g = ((r + 1) * groups(k, rows) - 1) / rows, from = first(k, rows, g), n = w->inputs;
     float *S = w->bits == 4 ? q->S + from * (n / SPAN) + (r - from) : NULL;
-    q->scales[r] = k->quantise(x, n, first(k, rows, g + 1) - from, q->X + from * n + 2 * (r - from), S);
+    q->scales[r] = k->quantise(x, n, first(k, rows, g + 1) - from, r - from, q->X + from * up(n, PAD), S);
 }
 
 /* The sums of one tile of 8 bits for some rows, rounded to float once, however many stretches they have. */
@@ -55,7 +61,7 @@ static void sums8(const kernels *k, const int8_t *tile, int64_t inputs, const in
 
 /* The sums of tile `at` for the `rows` rows from row `from` on, which are one group. */
 static void tile_sums(const kernels *k, const linear *w, int64_t at, const integers *q, int64_t from, int rows, float *sums) {
-    const int16_t *X = q->X + from * w->inputs;
+    const int16_t *X = q->X + from * up(w->inputs, PAD);
     int64_t spans = w->inputs / SPAN;
     if (w->bits == 8) sums8(k, (const int8_t *)w->tiles + at * TILE * w->inputs, w->inputs, X, rows, sums);
     else k->products4((const uint8_t *)w->tiles + at * spans * SPAN_BYTES, spans, X, q->S + from * spans, rows, sums);
@@ -67,9 +73,14 @@ typedef enum { STORE, ADD, GATE } ending;
 static void product(const kernels *k, const linear *w, const integers *q, int64_t rows, ending how, float *out, int64_t stride,
                     team *t) {
     int64_t tiles = up(w->outputs, TILE) / TILE;
+    k = fitting(k, w, rows);
+    int64_t parts = groups(k, rows);
+    int begun = 0;
     SHARED(tile, tiles) {
+        if (k->begin && !begun) k->begin((int)((rows + parts - 1) / parts), parts);
+        begun = 1;
         const float *ws = w->scale + tile * TILE, *bias = w->bias ? w->bias + tile * TILE : NULL;
-        for (int64_t g = 0; g < groups(k, rows); g++) {
+        for (int64_t g = 0; g < parts; g++) {
             int64_t r = first(k, rows, g);
             int count = (int)(first(k, rows, g + 1) - r);
             float sums[MOST_ROWS * TILE];
@@ -80,4 +91,5 @@ static void product(const kernels *k, const linear *w, const integers *q, int64_
             if (how == GATE) k->gate(sums, count, scales, ws, out + r * stride + tile * TILE / 2, stride);
         }
     }
+    if (k->end && begun) k->end();
 }

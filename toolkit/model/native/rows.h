@@ -72,7 +72,19 @@ static void norm(const float *x, const float *weight, int64_t n, float epsilon, 
     for (int64_t i = 0; i < n; i += LANES) save(y + i, load(x + i) * factor * load(weight + i));
 }
 
-static float quantise(const float *x, int64_t n, int64_t rows, int16_t *X, float *S) {
+#ifndef PUT
+#define PUT put_pairs
+/* Eight whole numbers of inputs i, i + 1, ... as pairs. */
+static inline void put_pairs(int16_t *X, int64_t rows, int64_t row, int64_t i, h8 q) {
+    for (int64_t k = 0; k < LANES / 2; k++) memcpy(X + (i + 2 * k) * rows + 2 * row, (int16_t *)&q + 2 * k, 2 * sizeof *X);
+}
+#else
+static inline void put_halves(int8_t *X, int64_t rows, int64_t row, int64_t i, h8 q);
+#endif
+
+static float quantise(const float *x, int64_t n, int64_t rows, int64_t row, int16_t *X, float *S) {
+    const h8 none = {0};
+    for (int64_t i = n; i % PAD; i += LANES) PUT(X, rows, row, i, none);
     i8 most = (i8)all(0.0f); /* of the bits without sign, whose order is that of the absolute values, NaN last */
     for (int64_t i = 0; i < n; i += LANES) {
         i8 bits = (i8)load(x + i) & 0x7fffffff;
@@ -84,15 +96,14 @@ static float quantise(const float *x, int64_t n, int64_t rows, int16_t *X, float
     float largest;
     memcpy(&largest, &bits, sizeof largest);
     if (bits >= 0x7f800000 || largest < 1e-30f) {
-        for (int64_t k = 0; k < n / 2; k++) memset(X + 2 * k * rows, 0, 2 * sizeof *X);
+        for (int64_t i = 0; i < n; i += LANES) PUT(X, rows, row, i, none);
         for (int64_t s = 0; S && s < n / SPAN; s++) S[s * rows] = 0.0f;
         return bits >= 0x7f800000 ? NAN : 0.0f;
     }
     v8 inverse = all((float)LIMIT / largest), span = all(0.0f); /* whole numbers of at most SPAN * LIMIT: exact in any order */
     for (int64_t i = 0; i < n; i += LANES) {
         i8 whole = nearest(load(x + i) * inverse);
-        h8 q = __builtin_convertvector(whole, h8);
-        for (int64_t k = 0; k < LANES / 2; k++) memcpy(X + (i + 2 * k) * rows, (int16_t *)&q + 2 * k, 2 * sizeof *X);
+        PUT(X, rows, row, i, __builtin_convertvector(whole, h8));
         if (!S) continue;
         span = (i % SPAN ? span : all(0.0f)) + __builtin_convertvector(whole, v8);
         if (i % SPAN == SPAN - LANES) S[i / SPAN * rows] = total(span);
@@ -234,5 +245,5 @@ static void attend(const bunch *b, const float *keys, const float *values, float
 
 #include "best.h"
 
-#define KERNELS(title, most_rows, test) \
-    {title, most_rows, test, products, products4, norm, quantise, store, add, gate, rotate, attend, best}
+#define KERNELS(title, most_rows, test, few, least, four, begin, end) \
+    {title, most_rows, test, few, least, begin, end, products, four, norm, quantise, store, add, gate, rotate, attend, best}
