@@ -155,5 +155,5 @@ static int usable(void) {
            syscall(SYS_arch_prctl, ASK, TILES) == 0;
 }
 
-const kernels kernels_amx = KERNELS("amx", SIDE, usable, &kernels_avx512_vnni, 2, NULL, begin, end);
+const kernels kernels_amx = KERNELS("amx", SIDE, usable, &kernels_avx512_vnni, 3, NULL, begin, end);
 #endif
