@@ -80,12 +80,11 @@ def dense(rows: Rows, layer: int, before: int, q: Tensor) -> Tensor:
 
 
 def by_lists(view: SlotView, store: KVStore, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """What a kernel makes of a SlotView: every row writes its own slot, then attends to its list."""
+    """What a kernel makes of a SlotView: every row writes its own slot, then attends to its list and that."""
     store.write(layer, torch.from_numpy(view.own), k, v)
     out = torch.empty_like(q)
     for row, (first, seen) in enumerate(zip(view.first.tolist(), view.seen.tolist(), strict=True)):
-        slots = torch.from_numpy(view.slots[first : first + seen].astype(np.int64))
-        assert int(slots[-1]) == int(view.own[row])
+        slots = torch.from_numpy(np.append(view.slots[first : first + seen - 1], view.own[row]).astype(np.int64))
         keys, values = (
             store.gather(x[layer], slots).transpose(0, 1).repeat_interleave(H // HKV, 1) for x in (store.keys, store.values)
         )

@@ -257,6 +257,32 @@ def test_gate_and_up_rows_share_tiles() -> None:
     assert mixed.tolist() == [*range(16), *range(32, 48), *range(16, 32), *range(48, 64)]
 
 
+@pytest.mark.parametrize("kernel_set", SETS)
+def test_siblings_that_share_a_list_are_those_with_lists_of_their_own_bit_for_bit(kernel_set: str) -> None:
+    native = NativeDecoder(random_decoder(), kernels=kernel_set)
+    order = [9, 4, 7, 1, 11, 2, 8, 3, 0, 5, 10, 6]
+    for known in (1, 5):  # tokens before a node and its three siblings, the last of which goes on
+        tokens, places = torch.arange(20, 25), torch.tensor([known, known, known, known + 1, known + 1])
+        own = np.array(order[known : known + 5], np.int64)
+        lines = [SlotLine(native.config, order) for _ in range(2)]
+        for line in lines:
+            native.forward(torch.arange(known), torch.arange(known), line.grow(known))
+        shared, apart = lines
+        # the spine is node 2 and node 4 behind it; nodes 0 and 1 are siblings of 2, node 3 is one of 4
+        shared.slots = np.array([*order[:known], own[2], own[4]], np.int32)
+        shared.first, shared.seen = np.zeros(5, np.int64), places.numpy() + 1
+        lists = [[*order[:known], own[0]], [*order[:known], own[1]], [*order[:known], own[2]]]
+        lists += [[*order[:known], own[2], own[3]], [*order[:known], own[2], own[4]]]
+        apart.slots = np.concatenate([np.array(each, np.int32) for each in lists])
+        apart.seen = np.array([len(each) for each in lists], np.int64)
+        apart.first = np.cumsum(apart.seen) - apart.seen
+        for line in lines:
+            line.own, line.longest = own, known + 2
+        found, expected = (native.forward(tokens, places, line) for line in lines)
+        assert torch.equal(found, expected)
+        assert len({tuple(row.tolist()) for row in found}) == 5
+
+
 def test_threads_may_use_one_decoder_together() -> None:
     from concurrent.futures import ThreadPoolExecutor
 

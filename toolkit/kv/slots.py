@@ -1,10 +1,11 @@
 """SlotView: the cache slots that every row of one pass reads and writes, as flat arrays for kernels that follow lists.
 
     slots   [ all of sequence a ][ all of sequence b ] ...
-    row t   sees slots[first[t] : first[t] + seen[t]], the last of which is its own
+    row t   sees slots[first[t] : first[t] + seen[t] - 1] and own[t], the slot that it writes
 
-Rows of one sequence share its list and see more of it one by one; sequences that share blocks list the same slots. A node of
-a draft tree has a list of its own: what comes before the tree, its ancestors, itself.
+Rows of one sequence share its list and see more of it one by one; sequences that share blocks list the same slots. Nodes of
+a draft tree share the list of the tree's longest path where their ancestors lie on it; others have a list of their own: what comes before
+the tree, their ancestors, themselves.
 In: a KVStore and the spans of a pass, whose tables already have room for the new rows.
 Knows nothing about: what attends, and how.
 """
@@ -36,20 +37,28 @@ class SlotView:
         lists: list[NDArray[np.int32]] = []
         first: list[int] = []
         seen: list[int] = []
+        own: list[NDArray[np.int32]] = []
         at = 0
         for span in spans:
             mine = span.table.listed()
             before = len(mine) - len(span.paths)  # what every node sees
+            new = mine[before:]
+            spine = max(span.paths, key=len, default=())  # the longest path, on which others end in slots of their own
+            shared = mine if spine == tuple(range(len(spine))) else np.concatenate((mine[:before], new[list(spine)]))
+            lists.append(shared)
+            own.append(mine[len(mine) - span.count :])
             first += [at] * span.trunk
             seen += range(before - span.trunk + 1, before + 1)
-            lists.append(mine)
-            at += len(mine)
+            main, at = at, at + len(shared)
             for path in span.paths:
-                lists.append(np.concatenate((mine[:before], mine[before:][list(path)])))
-                first.append(at)
                 seen.append(before + len(path))
+                if path[:-1] == spine[: len(path) - 1]:
+                    first.append(main)
+                    continue
+                lists.append(np.concatenate((mine[:before], new[list(path)])))
+                first.append(at)
                 at += before + len(path)
         self.slots = np.concatenate(lists) if lists else np.empty(0, np.int32)
         self.first, self.seen = np.array(first, np.int64), np.array(seen, np.int64)
-        self.own = self.slots[self.first + self.seen - 1].astype(np.int64)
+        self.own = np.concatenate(own).astype(np.int64) if own else np.empty(0, np.int64)
         self.longest = max(seen, default=0)

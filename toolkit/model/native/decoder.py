@@ -46,7 +46,7 @@ _ANGLES = 1 << 24  # entries of one rotation table: context * head_dim / 2
 
 
 class SlotRows(Protocol):
-    """Where rows of a pass read and write the cache: row t attends to slots[first[t] : first[t] + seen[t]], its own last."""
+    """Where rows of a pass read and write the cache: row t attends to slots[first[t] : first[t] + seen[t] - 1] and own[t]."""
 
     @property
     def keys(self) -> Tensor:

@@ -40,7 +40,7 @@
  *
  * Threads: one OpenMP region a pass, inside which they take work items from a counter and meet at barriers that spin briefly
  * and then yield. How long OpenMP's idle threads spin after a pass is libgomp's GOMP_SPINCOUNT. Knows nothing about: tokens
- * as text, blocks, sequences: a row has a list of cache slots and attends to the first `seen` of them. Types and shapes of what comes
+ * as text, blocks, sequences: a row has a list of cache slots and attends to the first of them and its own. Types and shapes of what comes
  * in were checked by the caller (decoder.py); integers that point somewhere are checked here, where that costs next to nothing.
  */
 #ifndef TOOLKIT_NATIVE_H
@@ -89,7 +89,8 @@ typedef struct {
     const draft_entry *entry;     /* or NULL: the layers start from embeddings or inputs as they are */
 } model;
 
-/* One pass over `rows` rows. Row r attends to slots[first[r]] ... slots[first[r] + seen[r] - 1], its own slot last. */
+/* One pass over `rows` rows. Row r attends to slots[first[r]] ... slots[first[r] + seen[r] - 2] and then to its own, whatever the list has
+ * there: siblings of a draft tree share a list. */
 typedef struct {
     int64_t rows, threads, slots_all, longest; /* cache slots of a layer and head; no row sees more than `longest` */
     const int64_t *tokens, *positions, *own;   /* [rows]; own: the slot that takes the row's key and value */
@@ -137,14 +138,14 @@ typedef struct {
     float *values; /* [count] */
 } choice;
 
-/* Rows that share a list of cache slots, of which row r sees the first seen[r], and one head of keys and values. */
+/* Rows that share a list of cache slots, of which row r sees the first seen[r] - 1 and then its own, and one head of keys and values. */
 typedef struct {
     const float *q; /* of the first row: `group` query heads [group][width] */
     float *out;     /* likewise */
     int64_t rows, group, width, q_stride, out_stride; /* floats from one row's to the next one's */
     const int32_t *slots;
-    const int64_t *seen;
-    int64_t longest; /* of them */
+    const int64_t *seen, *own;
+    int64_t longest; /* seen */
 } bunch;
 
 /* One instruction set's versions of everything that takes time. All sets give the same bits. */

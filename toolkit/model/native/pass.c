@@ -157,7 +157,7 @@ static void attention(const kernels *k, const model *m, const pass *p, int64_t a
         int64_t cache = (at * m->kv_heads + h) * p->slots_all * width, longest = 0;
         for (int64_t i = r; i < end; i++) longest = most(longest, p->seen[i]);
         bunch b = {s->qkv + r * s->qkv_stride + h * group * width, s->attended + r * s->attended_stride + h * group * width,
-                   end - r, group, width, s->qkv_stride, s->attended_stride, p->slots + p->first[r], p->seen + r, longest};
+                   end - r, group, width, s->qkv_stride, s->attended_stride, p->slots + p->first[r], p->seen + r, p->own + r, longest};
         k->attend(&b, p->keys + cache, p->values + cache, s->scores + thread * s->scores_stride);
     }
 }
@@ -490,6 +490,7 @@ float native_quantise(int index, const float *x, int64_t n, int16_t *X) {
 
 void native_attend(int index, const float *q, int64_t group, int64_t width, const float *keys, const float *values,
                    const int32_t *slots, int64_t seen, float *scores, float *out) {
-    bunch b = {q, out, 1, group, width, 0, 0, slots, &seen, seen};
+    int64_t own = slots[seen - 1];
+    bunch b = {q, out, 1, group, width, 0, 0, slots, &seen, &own, seen};
     TABLE[index]->attend(&b, keys, values, scores);
 }

@@ -164,7 +164,7 @@ INLINE void fetch(const float *p, int64_t width) {
 INLINE i8 before(int64_t s, int64_t seen) { return (i8){0, 1, 2, 3, 4, 5, 6, 7} + (int32_t)(s - seen) < 0; }
 
 /* Scores q . keys[slots[s]] / sqrt(width) of all rows and heads, eight slots at a time: their keys are read once for all of
- * them. Places past a row's `seen` may hold anything. */
+ * them. Then each row's score of its own slot, at its last place. Places past a row's `seen` may hold anything. */
 INLINE void score(const bunch *b, const float *keys, const float *values, int64_t stride, float *scores) {
     v8 scale = all(1.0f / sqrtf((float)b->width));
     for (int64_t s = 0; s < b->longest; s += LANES) {
@@ -185,6 +185,15 @@ INLINE void score(const bunch *b, const float *keys, const float *values, int64_
                 }
                 save(scores + (r * b->group + g) * stride + s, totals(sums) * scale);
             }
+        }
+    }
+    for (int64_t r = 0; r < b->rows; r++) {
+        if (b->slots[b->seen[r] - 1] == b->own[r]) continue;
+        for (int64_t g = 0; g < b->group; g++) {
+            const float *q = b->q + r * b->q_stride + g * b->width, *k = keys + b->own[r] * b->width;
+            v8 sum = all(0.0f);
+            for (int64_t d = 0; d < b->width; d += LANES) sum += load(q + d) * load(k + d);
+            scores[(r * b->group + g) * stride + b->seen[r] - 1] = total(sum) * scale[0];
         }
     }
 }
@@ -220,6 +229,14 @@ INLINE void weigh(const float *weights, const float *values, const int32_t *slot
     for (int c = 0; c < vectors; c++) save(out + c * LANES, sums[c]);
 }
 
+/* `weigh` over a head's width. */
+INLINE void weigh_all(const float *weights, const float *values, const int32_t *slots, int64_t from, int64_t to, int64_t width,
+                      float *out) {
+    int64_t d = 0;
+    for (; d + 8 * LANES <= width; d += 8 * LANES) weigh(weights, values + d, slots, from, to, width, 8, out + d);
+    for (; d < width; d += LANES) weigh(weights, values + d, slots, from, to, width, 1, out + d);
+}
+
 /* A strip of values is read once for all rows and heads. Sums go through memory between strips, which rounds nothing: whatever
  * shares a strip, every sum is that of one slot after the other. */
 static void attend(const bunch *b, const float *keys, const float *values, float *scores) {
@@ -233,9 +250,10 @@ static void attend(const bunch *b, const float *keys, const float *values, float
     for (int64_t from = 0; from < b->longest; from += STRIP)
         for (int64_t i = 0; i < heads; i++) {
             float *weights = scores + i * stride, *out = b->out + i / b->group * b->out_stride + i % b->group * b->width;
-            int64_t seen = b->seen[i / b->group], to = from + STRIP < seen ? from + STRIP : seen, d = 0;
-            for (; d + 8 * LANES <= b->width; d += 8 * LANES) weigh(weights, values + d, b->slots, from, to, b->width, 8, out + d);
-            for (; d < b->width; d += LANES) weigh(weights, values + d, b->slots, from, to, b->width, 1, out + d);
+            int64_t last = b->seen[i / b->group] - 1, to = from + STRIP < last ? from + STRIP : last;
+            int32_t own = (int32_t)b->own[i / b->group];
+            weigh_all(weights, values, b->slots, from, to, b->width, out);
+            if (from <= last && last < from + STRIP) weigh_all(weights + last, values, &own, 0, 1, b->width, out);
         }
     for (int64_t i = 0; i < heads; i++) {
         float *out = b->out + i / b->group * b->out_stride + i % b->group * b->width;
