@@ -103,7 +103,9 @@ class BlockTable:
         size, count = self.block_size, len(self.blocks)
         if self._known < count:
             if len(self._listed) < count * size:
-                self._listed = np.concatenate((self._listed[: self._known * size], np.empty((2 * count - self._known) * size, np.int32)))
+                self._listed = np.concatenate(
+                    (self._listed[: self._known * size], np.empty((2 * count - self._known) * size, np.int32))
+                )
             new = np.array(self.blocks[self._known :], np.int32)[:, None] * np.int32(size) + np.arange(size, dtype=np.int32)
             self._listed[self._known * size : count * size] = new.reshape(-1)
             self._known = count

@@ -311,5 +311,3 @@ def refusal(config: ModelConfig, device: torch.device, dtype: torch.dtype, bits:
 def within(name: str, array: NDArray[Any], least: int, stop: int) -> None:
     if array.size and not (least <= int(array.min()) and int(array.max()) < stop):
         raise EngineError(f"{name} runs from {array.min()} to {array.max()}: allowed is {least} to {stop - 1}")
-
-
