@@ -16,6 +16,7 @@ import pytest
 
 from toolkit.contracts import SamplingParams
 from toolkit.draft.tree import chain
+from toolkit.engine.calibrate import attention
 from toolkit.engine.draft_costs import DraftCosts
 from toolkit.engine.pace import EXPLORE, LONGEST, LOSS, MARGIN, Acceptance, Pace, Stride
 from toolkit.engine.pass_costs import PassCosts
@@ -406,3 +407,32 @@ def test_trials_take_a_small_share_of_the_time_at_most() -> None:
                 stride.learn(chain([1]), 0)
             stride.hear(1)
         assert spent <= EXPLORE * passes, (guess, read)
+
+
+def test_what_attention_takes_is_told_apart_from_two_sizes_of_a_pass_at_two_lengths() -> None:
+    list_s, slot_s = attention(3e-6 + 1e-6, 3e-6 + 8e-6)
+    assert abs(list_s - 3e-6) < 1e-12 and abs(slot_s - 1e-6) < 1e-12
+    assert attention(2e-6, 1e-6) == (2e-6, 0.0)  # noise: more rows cannot cost less
+    assert attention(1e-6, 9e-6)[0] == 0.0
+
+
+def test_behind_a_long_prompt_sizes_that_were_not_measured_there_cost_what_they_will() -> None:
+    def seconds(rows: int, length: int) -> float:
+        return 4e-3 + 2e-4 * rows + (3e-6 + 1e-6 * rows) * length
+
+    told, untold = PassCosts(3e-6, 1e-6), PassCosts()
+    for costs in (told, untold):
+        for rows in (1, 2, 4, 8, 16):
+            costs.learn(rows, seconds(rows, 64), listed=64, seen=64 * rows)
+        for _ in range(60):
+            costs.learn(1, seconds(1, 2000), listed=2000, seen=2000)
+    for rows in (1, 2, 3, 8, 16):
+        assert abs(told(rows) - seconds(rows, 2000)) < 1e-4 * seconds(rows, 2000)
+    assert untold(8) - untold(1) < 0.1 * (seconds(8, 2000) - seconds(1, 2000))  # rows would seem to cost next to nothing
+
+
+def test_attention_that_is_overestimated_leaves_a_pass_some_of_its_time() -> None:
+    costs = PassCosts(1.0, 1.0)
+    costs.learn(2, 1e-3, listed=100, seen=200)
+    costs.learn(2, 1e-3, listed=0, seen=0)
+    assert 1e-4 <= costs(2) <= 2e-4

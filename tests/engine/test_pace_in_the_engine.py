@@ -120,12 +120,15 @@ def test_a_drafter_slower_than_the_passes_it_saves_is_left_alone(engine: Embedde
 
 def test_the_rows_of_others_are_counted_and_its_own_drafts_are_not(engine: EmbeddedEngine, line: list[int]) -> None:
     pace = Pace(costs_of(FLAT))
-    seen: set[int] = set()
+    undrafted: set[int] = set()
 
     class Costs(PassCosts):
-        def learn(self, rows: int, seconds: float, *, drafted: int | None = None) -> None:
+        def learn(
+            self, rows: int, seconds: float, *, drafted: int | None = None, listed: int = 0, seen: int = 0
+        ) -> None:  # fmt: skip
             super().learn(rows, FLAT[1], drafted=drafted)
-            seen.add(self.undrafted)
+            undrafted.add(self.undrafted)
+            assert rows <= listed <= seen <= rows * listed  # every line has its rows in its cache
 
     pace.costs = engine._worker._scheduler._costs = Costs()
     engine._source, engine._pace = right(line), pace  # type: ignore[assignment]
@@ -133,7 +136,7 @@ def test_the_rows_of_others_are_counted_and_its_own_drafts_are_not(engine: Embed
     requests = [Request(prompt="Tell me: ", sampling=GREEDY), Request(prompt="Tell me: ", sampling=plain, speculate=False)]
     list(engine.generate(requests))
     engine._worker._scheduler._costs = None
-    assert 4 in seen and max(seen) == 4
+    assert 4 in undrafted and max(undrafted) == 4
 
 
 def test_lines_that_have_ended_no_longer_count(engine: EmbeddedEngine, line: list[int]) -> None:

@@ -1,6 +1,9 @@
 """PassCosts: what a pass with M rows costs here and now: measured when an engine opens (calibrate.py), corrected by the passes in use.
 
-In: rows and seconds, pass by pass.   Out: seconds for any number of rows.
+    seconds = by rows + list_s x tokens in the caches of its lines + slot_s x tokens that its rows see
+
+The last two are attention's: without them a pass of some rows behind a long prompt, not yet measured there, would seem cheaper than one of one row.
+In: rows, what they see and seconds, pass by pass.   Out: seconds for any number of rows behind what those of the last pass saw.
 Knows nothing about: drafts, but how many of the last pass' rows were some.
 """
 
@@ -11,6 +14,7 @@ from bisect import bisect_left, insort
 _WEIGHT = 0.1  # of the newest measurement
 _MOST = 2.0  # times what is known that a measurement counts for at most
 _STALE = 64  # passes
+_ROWS = 0.1  # of a pass' time: what its rows take at least, whatever attention is said to
 
 
 class PassCosts:
@@ -20,7 +24,9 @@ class PassCosts:
     the least that it ever did, times what the sizes in use cost over their least: or else a busy hour would stay in it for ever.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, list_s: float = 0.0, slot_s: float = 0.0) -> None:
+        self._list_s, self._slot_s = list_s, slot_s
+        self._listed = self._context = 0.0  # of the last pass: tokens in its lines' caches, and those that a row sees
         self._seconds: dict[int, float] = {}
         self._least: dict[int, float] = {}
         self._seen: dict[int, int] = {}  # at which pass a size was last measured
@@ -29,12 +35,17 @@ class PassCosts:
         self._load = 1.0  # seconds of what is measured now over the least of its size
         self.undrafted = 0  # rows of the last pass that were no drafts
 
-    def learn(self, rows: int, seconds: float, *, drafted: int | None = None) -> None:
-        """A pass of so many rows took so long; `drafted` of them were nodes of trees, None = nobody has looked."""
+    def learn(self, rows: int, seconds: float, *, drafted: int | None = None, listed: int = 0, seen: int = 0) -> None:
+        """A pass of so many rows took so long; `drafted` of them were nodes of trees, None = nobody has looked.
+
+        listed: tokens in the caches of all its lines. seen: for every row those of its line, summed.
+        """
         self.undrafted = self.undrafted if drafted is None else rows - drafted
+        self._listed, self._context = listed, seen / rows
+        seconds = max(seconds - self._attention(rows), _ROWS * seconds)
         self._passes += 1
         inside = bool(self._sizes) and self._sizes[0] <= rows <= self._sizes[-1]
-        known = self(rows) if inside else seconds
+        known = self._by_rows(rows) if inside else seconds
         if rows not in self._seconds:
             insort(self._sizes, rows)
         counted = min(seconds, _MOST * known)
@@ -45,9 +56,13 @@ class PassCosts:
 
     def __call__(self, rows: int) -> float:
         """Rows beyond the largest measured size cost as its average row. 1 a row while nothing is known."""
+        return self._by_rows(rows) + self._attention(rows) if self._sizes else float(rows)
+
+    def _attention(self, rows: int) -> float:
+        return self._list_s * self._listed + self._slot_s * self._context * rows
+
+    def _by_rows(self, rows: int) -> float:
         sizes = self._sizes
-        if not sizes:
-            return float(rows)
         place = bisect_left(sizes, rows)
         if place == len(sizes):
             return self._of(sizes[-1]) * rows / sizes[-1]

@@ -158,10 +158,11 @@ class Scheduler:
                 self._pass([piece for piece in pieces if piece.owner is owner])
             return
         if self._costs is not None and is_decode:
-            rows, drafted = (
-                sum(count) for count in zip(*((each.feed.size, len(each.feed.tree)) for each in pieces), strict=True)
-            )
-            self._costs.learn(rows, time.perf_counter() - began, drafted=drafted)
+            seconds, feeds = time.perf_counter() - began, [piece.feed for piece in pieces]
+            lengths, sizes = [feed.sequence.table.length for feed in feeds], [feed.size for feed in feeds]
+            seen = sum(length * size for length, size in zip(lengths, sizes, strict=True))
+            drafted = sum(len(feed.tree) for feed in feeds)
+            self._costs.learn(sum(sizes), seconds, drafted=drafted, listed=sum(lengths), seen=seen)
         for piece, logits in zip(pieces, results, strict=True):
             parts = piece.owner.answers[piece.place]
             parts.append(_scored(piece.owner.asks[piece.place], logits, parts))
