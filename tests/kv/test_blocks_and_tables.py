@@ -74,6 +74,8 @@ def test_random_forks_appends_truncations_and_releases_never_mix_up_two_sequence
         for table, model in tables:
             table.check()
             assert [content[slot] for slot in table.slots(0, table.length)] == model
+            if rng.random() < 0.3:  # what is listed is kept, and other changes lie between two looks
+                assert table.listed().tolist() == table.slots(0, table.length)
         pool.check()
     for table, _ in tables:
         table.release()
