@@ -19,7 +19,7 @@ def test_a_fork_shares_full_blocks_and_copies_the_partial_one_on_the_first_write
     child = parent.fork()
     assert child.blocks == parent.blocks == [0, 1] and pool.in_use == 2
     (copy,) = child.append(1)
-    assert copy == (1, 2) and child.blocks == [0, 2] and parent.blocks == [0, 1]
+    assert copy == (1, 2, 2) and child.blocks == [0, 2] and parent.blocks == [0, 1]
     assert parent.append(1) == []  # the parent is the only holder again: it writes in place
     child.release()
     parent.release()
@@ -56,7 +56,8 @@ def test_random_forks_appends_truncations_and_releases_never_mix_up_two_sequence
             before = pool.free
             expected = table.needs(count)
             for copy in table.append(count):
-                for i in range(size):
+                assert 0 < copy.used < size
+                for i in range(copy.used):
                     content[copy.target * size + i] = content.get(copy.source * size + i, -1)
             assert before - pool.free == expected
             for i, slot in enumerate(table.slots(len(model), len(model) + count)):

@@ -89,7 +89,7 @@ def test_copies_and_moves_carry_codes_and_quantise_nothing_twice() -> None:
     for layer in range(2):
         store.write(layer, torch.arange(8), torch.randn(8, 3, 64), torch.randn(8, 3, 64))
     before = store.codes.clone(), store.norms.clone()
-    store.copy([BlockCopy(1, 3)])
+    store.copy([BlockCopy(1, 3, store.block_size)])
     store.move([5, 6], [6, 7])
     for tensor, old in zip((store.codes, store.norms), before, strict=True):
         assert torch.equal(tensor[:, :, :, 12:16], old[:, :, :, 4:8])

@@ -85,11 +85,11 @@ class KVStore:
         return x
 
     def copy(self, copies: Sequence[BlockCopy]) -> None:
-        """Carry out copy-on-write: whole blocks, every layer."""
-        size = self.block_size
-        for source, target in copies:
+        """Carry out copy-on-write, every layer."""
+        for source, target, used in copies:
+            read, write = source * self.block_size, target * self.block_size
             for tensor in (self.keys, self.values):
-                tensor[:, :, target * size : (target + 1) * size] = tensor[:, :, source * size : (source + 1) * size]
+                tensor[:, :, write : write + used] = tensor[:, :, read : read + used]
 
     def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copy the slots `sources` to the slots `targets`, every layer; read before written, so they may overlap."""

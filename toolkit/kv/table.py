@@ -22,10 +22,11 @@ from toolkit.kv.blocks import BlockPool
 
 
 class BlockCopy(NamedTuple):
-    """Copy all slots of block `source` to block `target`, in every layer, before anything is written."""
+    """Copy the first `used` slots of block `source`, which are all that is in it, to block `target`, in every layer, before anything is written."""
 
     source: int
     target: int
+    used: int
 
 
 class BlockTable:
@@ -65,7 +66,7 @@ class BlockTable:
             self.pool.release(source)
             self.blocks[-1] = target
             self._known = min(self._known, len(self.blocks) - 1)
-            copies.append(BlockCopy(source, target))
+            copies.append(BlockCopy(source, target, self.length % self.block_size))
         self.length += count
         while len(self.blocks) * self.block_size < self.length:
             self.blocks.append(self.pool.take())

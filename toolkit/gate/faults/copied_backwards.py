@@ -16,6 +16,6 @@ def break_(engine: EmbeddedEngine) -> None:
     copy = engine._forward.store.copy
 
     def backwards(copies: Sequence[BlockCopy]) -> None:
-        copy([BlockCopy(target, source) for source, target in copies])
+        copy([BlockCopy(target, source, count) for source, target, count in copies])
 
     engine._forward.store.copy = backwards  # type: ignore[method-assign]
