@@ -212,6 +212,46 @@ static int check_guesses(int64_t hidden, int64_t heads, int64_t kv_heads, int64_
     return wrong;
 }
 
+/* Three rows that see hundreds of slots, in lists that end where their memory does: threads split their attention. */
+static int check_far(int64_t heads, int64_t kv_heads, int64_t head_dim) {
+    enum { FAR_SLOTS = 601, FEW = 3 };
+    int64_t hidden = heads * head_dim, cache = kv_heads * FAR_SLOTS * head_dim, numbers[5 * FEW];
+    layer l = {weights((heads + 2 * kv_heads) * head_dim, hidden, 0, 8), weights(hidden, hidden, 0, 8), weights(2 * hidden, hidden, 0, 8),
+               weights(hidden, hidden, 0, 8), floats(hidden), floats(hidden), NULL, NULL};
+    model m = {hidden, 1, heads, kv_heads, head_dim, hidden, 1e-5f, 0, &l, NULL, weights(97, hidden, 0, 8),
+               {0}, floats(CONTEXT * head_dim / 2), floats(CONTEXT * head_dim / 2), NULL};
+    m.embedding = m.head;
+    int32_t *slots = malloc((FAR_SLOTS - 1) * sizeof *slots);
+    for (int i = 0; i < FAR_SLOTS - 1; i++) slots[i] = (i * 7 + 3) % FAR_SLOTS;
+    for (int r = 0; r < FEW; r++) {
+        numbers[r] = r, numbers[FEW + r] = r, numbers[3 * FEW + r] = 0, numbers[4 * FEW + r] = FAR_SLOTS - 1 - (r == 1);
+        numbers[2 * FEW + r] = r == 1 ? slots[FAR_SLOTS - 3] : ((FAR_SLOTS - 2 + r / 2) * 7 + 3) % FAR_SLOTS;
+    }
+    float *expected = floats(FEW * hidden), *found = floats(FEW * hidden);
+    int wrong = 0;
+    for (int kernel_set = native_kernels() - 1; kernel_set >= 0; kernel_set--)
+        for (int64_t threads = 1; native_kernel_usable(kernel_set) && threads <= 3; threads++) {
+            int first = kernel_set == native_kernels() - 1 && threads == 1;
+            m.kernels = kernel_set;
+            seed = 11; /* the same keys and values */
+            float *keys = floats(cache), *values = floats(cache);
+            pass p = {FEW, threads, FAR_SLOTS, FAR_SLOTS - 1, numbers, numbers + FEW, numbers + 2 * FEW, numbers + 3 * FEW, numbers + 4 * FEW,
+                      slots, keys, values, first ? expected : found, memory(native_space(&m, FEW, FAR_SLOTS - 1, threads)), NULL, NULL, 0, NULL,
+                      CONTEXT, FAR_SLOTS - 1};
+            wrong |= native_forward(&m, &p);
+            wrong |= !first && memcmp(expected, found, (size_t)(FEW * hidden) * sizeof *found);
+            slots[5] = FAR_SLOTS;
+            wrong |= native_forward(&m, &p) != 4;
+            slots[5] = (5 * 7 + 3) % FAR_SLOTS;
+            free(p.space), free(keys), free(values);
+        }
+    drop(l.qkv), drop(l.o), drop(l.gate_up), drop(l.down), drop(m.head);
+    free((void *)l.attention_norm), free((void *)l.mlp_norm), free((void *)m.cos), free((void *)m.sin);
+    free(slots), free(expected), free(found);
+    printf("far, heads %d/%d x %d: %s\n", (int)heads, (int)kv_heads, (int)head_dim, wrong ? "WRONG" : "equal");
+    return wrong;
+}
+
 int main(void) {
     int wrong = check(32, 4, 2, 8, 64, 261, 0, 0, 8);
     wrong |= check(48, 6, 2, 24, 80, 97, 1, 0, 8);
@@ -219,6 +259,7 @@ int main(void) {
     wrong |= check(32, 4, 2, 8, 64, 97, 0, 1, 8);
     wrong |= check(64, 8, 2, 24, 96, 97, 1, 0, 4);
     wrong |= check_guesses(32, 4, 2, 8, 97, 64) | check_guesses(48, 6, 2, 24, 261, 37);
+    wrong |= check_far(4, 2, 24) | check_far(2, 1, 64);
     wrong |= check_best(1) | check_best(37) | check_best(1031);
     return wrong;
 }

@@ -283,6 +283,27 @@ def test_siblings_that_share_a_list_are_those_with_lists_of_their_own_bit_for_bi
         assert len({tuple(row.tolist()) for row in found}) == 5
 
 
+FAR = 512  # slots of a list from which on threads split the attention of a few rows: pass.c
+
+
+@pytest.mark.parametrize("kernel_set", SETS)
+def test_attention_that_threads_split_is_that_of_a_whole_prompt_bit_for_bit(kernel_set: str) -> None:
+    """A prompt's many rows attend in bunches; the same rows alone, in twos and in nines are split by slots and columns."""
+    for head_dim, kv_heads in ((8, 2), (24, 1), (32, 3)):
+        decoder = random_decoder(
+            hidden_size=kv_heads * 2 * head_dim, heads=kv_heads * 2, kv_heads=kv_heads, head_dim=head_dim, context=FAR + 64
+        )
+        native = NativeDecoder(decoder, kernels=kernel_set, threads=1)
+        tokens = torch.arange(FAR + 16) * 31 % 97
+        before = FAR - 8
+        whole = rows(native, tokens, [before, FAR + 16 - before])
+        for threads, cut in ((1, 1), (2, 1), (3, 2), (2, 9)):
+            native.threads = threads
+            cuts = [before, *[cut] * ((FAR + 16 - before) // cut)]
+            order = list(range(len(tokens)))[::-1]
+            assert torch.equal(rows(native, tokens[: sum(cuts)], cuts, order), whole[: sum(cuts)]), (threads, cut)
+
+
 def test_threads_may_use_one_decoder_together() -> None:
     from concurrent.futures import ThreadPoolExecutor
 

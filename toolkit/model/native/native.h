@@ -174,8 +174,11 @@ typedef struct kernels {
     void (*gate)(const float *sums, int rows, const float *xs, const float *ws, float *out, int64_t stride);
     /* rotate one head in place */
     void (*rotate)(float *head, const float *cos, const float *sin, int64_t half);
-    /* out of every row of the bunch; scores: [rows][group][longest rounded up to LANES, and LANES more] */
-    void (*attend)(const bunch *b, const float *keys, const float *values, float *scores);
+    /* attention of a bunch, in three steps each of which can be shared: scores [rows][group][longest rounded up to LANES, and LANES more] of
+     * the slots from ... to - 1 of the list, weights of all, columns from ... to - 1 of the result; all of them multiples of LANES, or the end */
+    void (*score)(const bunch *b, const float *keys, const float *values, int64_t from, int64_t to, float *scores);
+    void (*weights_of)(const bunch *b, float *scores);
+    void (*mix)(const bunch *b, const float *values, const float *scores, int64_t from, int64_t to);
     /* one row of logits x [n]; mask: bit i % 32 of word i / 32, or NULL: every token is allowed */
     void (*best)(const float *x, int64_t n, const uint32_t *mask, int64_t count, choice *to);
 } kernels;

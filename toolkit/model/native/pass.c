@@ -31,6 +31,7 @@ int native_kernel_usable(int index) { return TABLE[index]->usable(); }
 /* ---- memory of a pass ---------------------------------------------------------------------------------------------- */
 
 enum { TOGETHER = 8, SHARES = 4 }; /* most rows that attend together; pieces of that work a thread should find at least */
+enum { FAR = 512, SLOTS = 256, COLUMNS = 16 }; /* slots of lists whose work is split, of a piece of it; columns of a piece */
 
 typedef struct {
     team *team;
@@ -38,8 +39,15 @@ typedef struct {
     integers q;                      /* the rows of the next product */
     float *row, *scores;             /* of each thread: one row, scores of one bunch of rows */
     int64_t *bunch, bunches;         /* first row of every bunch that attends together, then `rows` */
+    int64_t split, row_scores;       /* whether threads share the bunches' work; then scores of each head of a row have so many places */
     int64_t x_stride, qkv_stride, attended_stride, act_stride, row_stride, scores_stride;
 } space;
+
+/* Rows of a pass whose work may be split. */
+static int64_t split_rows(const model *m, int64_t rows, int64_t threads) {
+    int64_t bound = (SHARES * threads / m->kv_heads + 1) * TOGETHER;
+    return rows < bound ? rows : bound;
+}
 
 static int64_t lay_out(const model *m, int64_t rows, int64_t longest, int64_t threads, char *base, space *s) {
     int64_t used = 0, group = m->heads / m->kv_heads;
@@ -57,7 +65,8 @@ static int64_t lay_out(const model *m, int64_t rows, int64_t longest, int64_t th
     s->act = carve(base, &used, rows * s->act_stride * 4);
     lay_out_integers(rows, most(most((m->entry ? 2 : 1) * m->hidden, m->intermediate), s->attended_stride), base, &used, &s->q);
     s->row = carve(base, &used, threads * s->row_stride * 4);
-    s->scores = carve(base, &used, threads * s->scores_stride * 4);
+    s->row_scores = up(longest, LANES) + LANES;
+    s->scores = carve(base, &used, most(threads * s->scores_stride, longest < FAR ? 0 : split_rows(m, rows, threads) * m->heads * s->row_scores) * 4);
     return used;
 }
 
@@ -149,26 +158,68 @@ static void rotate_and_cache(const kernels *k, const model *m, const pass *p, in
     }
 }
 
-static void attention(const kernels *k, const model *m, const pass *p, int64_t at, const space *s, int thread) {
-    team *t = s->team;
-    int64_t width = m->head_dim, group = m->heads / m->kv_heads;
-    SHARED(item, s->bunches * m->kv_heads) { /* bunches of one head in a row: they often share keys */
-        int64_t h = item / s->bunches, r = s->bunch[item % s->bunches], end = s->bunch[item % s->bunches + 1];
-        int64_t cache = (at * m->kv_heads + h) * p->slots_all * width, longest = 0;
-        for (int64_t i = r; i < end; i++) longest = most(longest, p->seen[i]);
-        bunch b = {s->qkv + r * s->qkv_stride + h * group * width, s->attended + r * s->attended_stride + h * group * width,
+static bunch bunch_at(const model *m, const pass *p, const space *s, int64_t at, int64_t h) {
+    int64_t width = m->head_dim, group = m->heads / m->kv_heads, r = s->bunch[at], end = s->bunch[at + 1], longest = 0;
+    for (int64_t i = r; i < end; i++) longest = most(longest, p->seen[i]);
+    return (bunch){s->qkv + r * s->qkv_stride + h * group * width, s->attended + r * s->attended_stride + h * group * width,
                    end - r, group, width, s->qkv_stride, s->attended_stride, p->slots + p->first[r], p->seen + r, p->own + r, longest};
-        k->attend(&b, p->keys + cache, p->values + cache, s->scores + thread * s->scores_stride);
-    }
 }
 
-/* Rows one after the other that share a list go together, at most TOGETHER of them, and so that there is work for every thread. */
-static void bunch_rows(const model *m, const pass *p, space *s) {
-    int64_t least = p->rows * m->kv_heads / (p->threads * SHARES), limit = least < 1 ? 1 : least > TOGETHER ? TOGETHER : least;
+/* A bunch and a head at a time; or, where these are few, all of them in three steps, of which the threads share slots and columns. */
+static void attention(const kernels *k, const model *m, const pass *p, int64_t at, const space *s, int thread, int size) {
+    team *t = s->team;
+    int64_t cache = at * m->kv_heads * p->slots_all * m->head_dim, of_head = p->slots_all * m->head_dim;
+    int64_t items = s->bunches * m->kv_heads, strips = (p->longest + SLOTS - 1) / SLOTS, parts = m->head_dim / COLUMNS + !!(m->head_dim % COLUMNS);
+    if (!s->split) {
+        SHARED(item, items) { /* bunches of one head in a row: they often share keys */
+            int64_t h = item / s->bunches;
+            const float *keys = p->keys + cache + h * of_head, *values = p->values + cache + h * of_head;
+            float *scores = s->scores + thread * s->scores_stride;
+            bunch b = bunch_at(m, p, s, item % s->bunches, h);
+            k->score(&b, keys, values, 0, b.longest, scores);
+            k->weights_of(&b, scores);
+            k->mix(&b, values, scores, 0, m->head_dim);
+        }
+        return;
+    }
+#define EACH(item) \
+    int64_t h = (item) / s->bunches, which = (item) % s->bunches; \
+    bunch b = bunch_at(m, p, s, which, h); \
+    float *scores = s->scores + (s->bunch[which] * m->heads + h * b.rows * b.group) * s->row_scores
+    SHARED(part, items * strips) {
+        EACH(part / strips);
+        int64_t from = part % strips * SLOTS;
+        k->score(&b, p->keys + cache + h * of_head, p->values + cache + h * of_head, from, from + SLOTS, scores);
+    }
+    meet(t, size);
+    SHARED(item, items) {
+        EACH(item);
+        k->weights_of(&b, scores);
+    }
+    meet(t, size);
+    SHARED(part, items * parts) {
+        EACH(part / parts);
+        int64_t from = part % parts * COLUMNS, to = from + COLUMNS < m->head_dim ? from + COLUMNS : m->head_dim;
+        k->mix(&b, p->values + cache + h * of_head, scores, from, to);
+    }
+#undef EACH
+}
+
+static void bunch_by(const pass *p, int64_t limit, space *s) {
     s->bunches = 0;
     for (int64_t r = 0; r < p->rows; r++)
         if (!r || p->first[r] != p->first[r - 1] || r - s->bunch[s->bunches - 1] >= limit) s->bunch[s->bunches++] = r;
     s->bunch[s->bunches] = p->rows;
+}
+
+/* Rows one after the other that share a list go together, at most TOGETHER of them. Where lists are long and these bunches too few for the
+ * threads, they split the bunches' work; else bunches are small enough to be work for every thread. */
+static void bunch_rows(const model *m, const pass *p, space *s) {
+    bunch_by(p, TOGETHER, s);
+    s->split = p->longest >= FAR && s->bunches * m->kv_heads < SHARES * p->threads && p->rows <= split_rows(m, p->rows, p->threads);
+    if (s->split) return;
+    int64_t least = p->rows * m->kv_heads / (p->threads * SHARES);
+    bunch_by(p, least < 1 ? 1 : least > TOGETHER ? TOGETHER : least, s);
 }
 
 typedef struct {
@@ -194,7 +245,7 @@ static void run(const void *task, team *t, int thread, int size) {
         meet(t, size);
         rotate_and_cache(k, m, p, at, s);
         meet(t, size);
-        attention(k, m, p, at, s, thread);
+        attention(k, m, p, at, s, thread, size);
         meet(t, size);
         quantise_rows(k, &l->o, s->attended, s->attended_stride, p->rows, &s->q, t);
         meet(t, size);
@@ -492,5 +543,8 @@ void native_attend(int index, const float *q, int64_t group, int64_t width, cons
                    const int32_t *slots, int64_t seen, float *scores, float *out) {
     int64_t own = slots[seen - 1];
     bunch b = {q, out, 1, group, width, 0, 0, slots, &seen, &own, seen};
-    TABLE[index]->attend(&b, keys, values, scores);
+    const kernels *k = TABLE[index];
+    k->score(&b, keys, values, 0, seen, scores);
+    k->weights_of(&b, scores);
+    k->mix(&b, values, scores, 0, width);
 }

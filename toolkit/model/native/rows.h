@@ -163,13 +163,18 @@ INLINE void fetch(const float *p, int64_t width) {
 /* Slots s ... s + 7 that lie before `seen`. */
 INLINE i8 before(int64_t s, int64_t seen) { return (i8){0, 1, 2, 3, 4, 5, 6, 7} + (int32_t)(s - seen) < 0; }
 
-/* Scores q . keys[slots[s]] / sqrt(width) of all rows and heads, eight slots at a time: their keys are read once for all of
- * them. Then each row's score of its own slot, at its last place. Places past a row's `seen` may hold anything. */
-INLINE void score(const bunch *b, const float *keys, const float *values, int64_t stride, float *scores) {
+/* Floats from one head's scores to the next one's: the longest list, padded, and one place more. */
+INLINE int64_t score_room(const bunch *b) { return (b->longest + LANES - 1) / LANES * LANES; }
+INLINE int64_t score_stride(const bunch *b) { return score_room(b) + LANES; }
+
+/* Scores q . keys[slots[s]] / sqrt(width) of all rows and heads for s = from (a multiple of LANES) ... to - 1, eight slots at a time: their
+ * keys are read once for all of them. Then each row's score of its own slot, at its last place. Places past a row's `seen` may hold anything. */
+static void score(const bunch *b, const float *keys, const float *values, int64_t from, int64_t to, float *scores) {
+    int64_t stride = score_stride(b), end = to < b->longest ? to : b->longest;
     v8 scale = all(1.0f / sqrtf((float)b->width));
-    for (int64_t s = 0; s < b->longest; s += LANES) {
+    for (int64_t s = from; s < end; s += LANES) {
         for (int j = 0; j < LANES && s + j < b->longest; j++) {
-            if (b->rows == 1) fetch(values + (int64_t)b->slots[s + j] * b->width, b->width); /* for `weigh`, which comes next */
+            if (b->rows == 1) fetch(values + (int64_t)b->slots[s + j] * b->width, b->width); /* for `mix`, which comes next */
             if (s + j + 2 * LANES < b->longest) fetch(keys + (int64_t)b->slots[s + j + 2 * LANES] * b->width, b->width);
         }
         const float *k[LANES];
@@ -188,12 +193,13 @@ INLINE void score(const bunch *b, const float *keys, const float *values, int64_
         }
     }
     for (int64_t r = 0; r < b->rows; r++) {
-        if (b->slots[b->seen[r] - 1] == b->own[r]) continue;
+        int64_t last = b->seen[r] - 1;
+        if (last < from || last >= end || b->slots[last] == b->own[r]) continue;
         for (int64_t g = 0; g < b->group; g++) {
             const float *q = b->q + r * b->q_stride + g * b->width, *k = keys + b->own[r] * b->width;
             v8 sum = all(0.0f);
             for (int64_t d = 0; d < b->width; d += LANES) sum += load(q + d) * load(k + d);
-            scores[(r * b->group + g) * stride + b->seen[r] - 1] = total(sum) * scale[0];
+            scores[(r * b->group + g) * stride + last] = total(sum) * scale[0];
         }
     }
 }
@@ -229,39 +235,46 @@ INLINE void weigh(const float *weights, const float *values, const int32_t *slot
     for (int c = 0; c < vectors; c++) save(out + c * LANES, sums[c]);
 }
 
-/* `weigh` over a head's width. */
-INLINE void weigh_all(const float *weights, const float *values, const int32_t *slots, int64_t from, int64_t to, int64_t width,
-                      float *out) {
-    int64_t d = 0;
-    for (; d + 8 * LANES <= width; d += 8 * LANES) weigh(weights, values + d, slots, from, to, width, 8, out + d);
-    for (; d < width; d += LANES) weigh(weights, values + d, slots, from, to, width, 1, out + d);
+/* `weigh` over columns from ... to - 1 of a head. */
+INLINE void weigh_columns(const float *weights, const float *values, const int32_t *slots, int64_t first, int64_t last, int64_t width,
+                          int64_t from, int64_t to, float *out) {
+    int64_t d = from;
+    for (; d + 8 * LANES <= to; d += 8 * LANES) weigh(weights, values + d, slots, first, last, width, 8, out + d);
+    for (; d + 2 * LANES <= to; d += 2 * LANES) weigh(weights, values + d, slots, first, last, width, 2, out + d);
+    for (; d < to; d += LANES) weigh(weights, values + d, slots, first, last, width, 1, out + d);
 }
 
-/* A strip of values is read once for all rows and heads. Sums go through memory between strips, which rounds nothing: whatever
- * shares a strip, every sum is that of one slot after the other. */
-static void attend(const bunch *b, const float *keys, const float *values, float *scores) {
-    int64_t room = (b->longest + LANES - 1) / LANES * LANES, stride = room + LANES, heads = b->rows * b->group;
-    score(b, keys, values, stride, scores);
-    for (int64_t i = 0; i < heads; i++) {
+/* Scores of all rows and heads become weights, and behind them stands what their sum is divided by. */
+static void weights_of(const bunch *b, float *scores) {
+    int64_t stride = score_stride(b);
+    for (int64_t i = 0; i < b->rows * b->group; i++) {
         float *weights = scores + i * stride;
-        weights[room] = 1.0f / soften(weights, b->seen[i / b->group]);
-        memset(b->out + i / b->group * b->out_stride + i % b->group * b->width, 0, (size_t)b->width * sizeof *b->out);
+        weights[score_room(b)] = 1.0f / soften(weights, b->seen[i / b->group]);
     }
-    for (int64_t from = 0; from < b->longest; from += STRIP)
+}
+
+/* Columns from ... to - 1 (multiples of LANES) of the result. A strip of values is read once for all rows and heads. Sums go through
+ * memory between strips, which rounds nothing: whatever shares a strip, every sum is that of one slot after the other. */
+static void mix(const bunch *b, const float *values, const float *scores, int64_t from, int64_t to) {
+    int64_t stride = score_stride(b), heads = b->rows * b->group;
+    for (int64_t i = 0; i < heads; i++)
+        memset(b->out + i / b->group * b->out_stride + i % b->group * b->width + from, 0, (size_t)(to - from) * sizeof *b->out);
+    for (int64_t first = 0; first < b->longest; first += STRIP)
         for (int64_t i = 0; i < heads; i++) {
-            float *weights = scores + i * stride, *out = b->out + i / b->group * b->out_stride + i % b->group * b->width;
-            int64_t last = b->seen[i / b->group] - 1, to = from + STRIP < last ? from + STRIP : last;
+            const float *weights = scores + i * stride;
+            float *out = b->out + i / b->group * b->out_stride + i % b->group * b->width;
+            int64_t last = b->seen[i / b->group] - 1, end = first + STRIP < last ? first + STRIP : last;
             int32_t own = (int32_t)b->own[i / b->group];
-            weigh_all(weights, values, b->slots, from, to, b->width, out);
-            if (from <= last && last < from + STRIP) weigh_all(weights + last, values, &own, 0, 1, b->width, out);
+            weigh_columns(weights, values, b->slots, first, end, b->width, from, to, out);
+            if (first <= last && last < first + STRIP) weigh_columns(weights + last, values, &own, 0, 1, b->width, from, to, out);
         }
     for (int64_t i = 0; i < heads; i++) {
         float *out = b->out + i / b->group * b->out_stride + i % b->group * b->width;
-        for (int64_t d = 0; d < b->width; d += LANES) save(out + d, load(out + d) * all(scores[i * stride + room]));
+        for (int64_t d = from; d < to; d += LANES) save(out + d, load(out + d) * all(scores[i * stride + score_room(b)]));
     }
 }
 
 #include "best.h"
 
 #define KERNELS(title, most_rows, test, few, least, four, begin, end) \
-    {title, most_rows, test, few, least, begin, end, products, four, norm, quantise, store, add, gate, rotate, attend, best}
+    {title, most_rows, test, few, least, begin, end, products, four, norm, quantise, store, add, gate, rotate, score, weights_of, mix, best}
