@@ -431,8 +431,18 @@ def test_behind_a_long_prompt_sizes_that_were_not_measured_there_cost_what_they_
     assert untold(8) - untold(1) < 0.1 * (seconds(8, 2000) - seconds(1, 2000))  # rows would seem to cost next to nothing
 
 
-def test_attention_that_is_overestimated_leaves_a_pass_some_of_its_time() -> None:
-    costs = PassCosts(1.0, 1.0)
-    costs.learn(2, 1e-3, listed=100, seen=200)
-    costs.learn(2, 1e-3, listed=0, seen=0)
-    assert 1e-4 <= costs(2) <= 2e-4
+@pytest.mark.parametrize(("times_list", "times_slot"), [(1, 1), (3, 1), (1, 5), (5, 5), (0, 0)])
+def test_attention_that_was_measured_wrong_spoils_neither_long_nor_short_contexts_afterwards(
+    times_list: int, times_slot: int
+) -> None:
+    def seconds(rows: int, length: int) -> float:
+        return 4e-3 + 2e-4 * rows + (1e-6 + 2e-7 * rows) * length
+
+    costs = PassCosts(times_list * 1e-6, times_slot * 2e-7)
+    for rows in (1, 2, 4, 8, 16):
+        costs.learn(rows, seconds(rows, 64), listed=64, seen=64 * rows)
+    for length in (2000, 100, 2000, 100):
+        for _ in range(300):
+            costs.learn(1, seconds(1, length), listed=length, seen=length)
+        for rows in (1, 2, 8):
+            assert 0.6 < costs(rows) / seconds(rows, length) < 1.6, (rows, length, costs(rows), seconds(rows, length))

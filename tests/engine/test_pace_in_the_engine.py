@@ -16,6 +16,7 @@ from tests.engine.test_pace import FLAT, MEASURED, STEEP, costs_of
 from tests.engine.test_speculative import same
 from toolkit.contracts import Completion, Done, Request, SamplingParams
 from toolkit.draft.tree import chain
+from toolkit.engine.calibrate import calibrate
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.engine.pace import LONGEST, Pace
 from toolkit.engine.pass_costs import PassCosts
@@ -153,3 +154,12 @@ def test_the_engine_measures_its_own_costs_and_corrects_them_in_use() -> None:
         before = dict(costs._seconds)
         list(opened.generate([Request(prompt="x", sampling=GREEDY)]))
         assert costs._seconds != before
+
+
+def test_a_cache_that_holds_a_long_text_tells_what_attention_takes_and_a_small_one_does_not() -> None:
+    for blocks, is_told in ((128, True), (16, False)):
+        with EmbeddedEngine("tiny", kv_blocks=blocks) as opened:
+            costs = calibrate(opened._forward, batch_rows=64)
+            assert opened._forward.pool.in_use == 0 and costs(1) > 0
+            assert is_told or (costs._list_s, costs._slot_s) == (0.0, 0.0)
+            assert costs._list_s >= 0 and costs._slot_s >= 0

@@ -248,3 +248,14 @@ def test_slots_move_as_if_all_had_been_read_before_any_is_written(sources: list[
         for source, target in zip(sources, targets, strict=True):
             hoped[:, :, target] = old[:, :, source]
         assert torch.equal(tensor, hoped)
+
+
+def test_nodes_whose_ancestors_lie_on_the_longest_path_share_its_list() -> None:
+    """Root 0 with children 1, 2 and 3, of which 2 goes on: the spine is 0, 2, 4. Node 5, behind node 3, has a list of its own."""
+    store = KVStore(layers=1, kv_heads=HKV, head_dim=D, blocks=8, block_size=4, dtype=torch.float32, device=torch.device("cpu"))
+    table = BlockTable(BlockPool(8), 4)
+    paths = ((0,), (0, 1), (0, 2), (0, 3), (0, 2, 4), (0, 3, 5))
+    table.append(9 + len(paths))
+    view = SlotView(store, [Span(table, 2 + len(paths), paths)])
+    assert view.first.tolist() == [0] * 7 + [12] and view.seen.tolist() == [8, 9, 10, 11, 11, 11, 12, 12] and view.longest == 12
+    assert view.slots.tolist() == [*range(9), 9, 11, 13, *range(9), 9, 12, 14] and view.own.tolist() == list(range(7, 15))

@@ -173,9 +173,10 @@ def test_a_product_is_that_of_its_twin_for_every_number_of_rows(kernel_set: str,
 def test_the_largest_possible_sum_does_not_overflow(kernel_set: str, sign: float) -> None:
     for inputs in (STRETCH, STRETCH + 8, 5 * STRETCH):
         packed = pack(torch.ones(32, inputs))
-        found = linear(packed, torch.full((2, inputs), sign), kernels()[kernel_set])
-        scale = np.float32(1 / np.float32(8191)) * (np.float32(1) / np.float32(127))
-        assert found.unique().tolist() == [float(np.float32(sign * 127 * 8191 * inputs) * scale)]
+        for rows in (1, 2, 3, 9, 17):
+            found = linear(packed, torch.full((rows, inputs), sign), kernels()[kernel_set])
+            scale = np.float32(1 / np.float32(8191)) * (np.float32(1) / np.float32(127))
+            assert found.unique().tolist() == [float(np.float32(sign * 127 * 8191 * inputs) * scale)], rows
 
 
 @pytest.mark.parametrize("kernel_set", SETS)
@@ -304,6 +305,14 @@ def test_attention_that_threads_split_is_that_of_a_whole_prompt_bit_for_bit(kern
             assert torch.equal(rows(native, tokens[: sum(cuts)], cuts, order), whole[: sum(cuts)]), (threads, cut)
 
 
+def test_more_threads_than_ranges_of_work_and_more_than_work_change_no_bit() -> None:
+    decoder = random_decoder()
+    tokens = torch.arange(7) * 13 % 97
+    alone = rows(NativeDecoder(decoder, threads=1), tokens)
+    for threads in (3, 16, 17, 33):
+        assert torch.equal(rows(NativeDecoder(decoder, threads=threads), tokens, [1, 6]), alone), threads
+
+
 def test_threads_may_use_one_decoder_together() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -329,6 +338,16 @@ def test_a_pass_of_no_rows_and_logits_of_none_are_empty() -> None:
         ({"tokens": torch.tensor([1, 2], dtype=torch.int32)}, "tokens must be 2 contiguous int64"),
         ({"positions": torch.tensor([0, 128])}, "positions runs from 0 to 128"),
         ({"positions": torch.tensor([0])}, "positions must be 2"),
+        ({"tokens": torch.tensor([1, 2], device="meta")}, "tokens must be 2 contiguous int64 on the CPU"),
+        ({"tokens": torch._neg_view(torch.tensor([-1, -2]))}, "tokens must be 2 contiguous int64"),
+        ({"positions": torch.tensor([-(2**63), 0])}, "positions runs from -9223372036854775808"),
+        ({"keys": torch.zeros(2, 2, 8, 8, device="meta")}, "keys .* on the CPU"),
+        ({"longest": 1}, "a row sees 2 slots, more than longest = 1"),
+        ({"longest": 0}, "longest = 0 must be 1 to 2"),
+        ({"longest": 3}, "longest = 3 must be 1 to 2"),
+        ({"first": np.array([0, -1])}, "first runs from -1"),
+        ({"first": np.array([0, 2**63 - 1])}, "first runs from 0 to 9223372036854775807"),
+        ({"seen": np.array([1, -(2**63)])}, "seen runs from -9223372036854775808"),
         ({"own": np.array([0, 8])}, "own runs from 0 to 8"),
         ({"own": np.array([0, 1], np.int32)}, "own must be contiguous int64"),
         ({"slots": np.array([0, -1], np.int32)}, "slots runs from -1"),

@@ -1,12 +1,14 @@
 """Calibrate: what a pass with M rows costs on this machine, measured once when an engine with a drafter opens.
 
-Knows nothing about: drafters. Afterwards passes in use correct the figures (scheduler).
+Knows nothing about: drafters. Afterwards passes in use correct what rows cost, and what attention costs where it was said to be too much (scheduler).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence as Many
+from contextlib import ExitStack
+
+import torch
 
 from toolkit.engine.forward import Feed, Forward
 from toolkit.engine.pass_costs import PassCosts
@@ -22,14 +24,22 @@ _PIECE = 64  # tokens that are computed in one pass beforehand
 def calibrate(forward: Forward, *, batch_rows: int) -> PassCosts:
     """Seconds of passes over 1 to 64 rows of one sequence, the least of three each. Takes about a second on a small model."""
     room = min(forward.pool.size * forward.block_size, forward.decoder.config.context)
-    before = min(_BEFORE, room // 2)
-    near = _measured(forward, before, [rows for rows in ROWS if rows <= min(batch_rows, room - before)])
+    before, most = min(_BEFORE, room // 2), min(batch_rows, room - min(_BEFORE, room // 2))
     costs = PassCosts()
-    if _MANY in near and room >= _FAR + _MANY:
-        far = _measured(forward, _FAR, (_FEW, _MANY))
-        costs = PassCosts(*attention(*(((far[rows] - near[rows]) / (_FAR - before)) for rows in (_FEW, _MANY))))
-    for rows, seconds in near.items():
-        costs.learn(rows, seconds, listed=before + rows, seen=rows * (before + rows))
+    with torch.inference_mode(), ExitStack() as ends:
+        near = _line(forward, before, ends)
+        if most >= _MANY and min(forward.pool.free * forward.block_size, room) >= _FAR + 2 * _MANY:
+            far = _line(forward, _FAR, ends)
+            lines = [(line, rows) for line in (near, far) for rows in (_FEW, _MANY)]
+            taken = [
+                [_one(forward, *each) for each in lines] for _ in range(_TIMES)
+            ]  # in turn, since machines do not stay as they are
+            near_few, near_many, far_few, far_many = map(min, zip(*taken, strict=True))
+            costs = PassCosts(*attention((far_few - near_few) / (_FAR - before), (far_many - near_many) / (_FAR - before)))
+        for rows in ROWS:
+            if rows <= most:
+                seconds = min(_one(forward, near, rows) for _ in range(_TIMES))
+                costs.learn(rows, seconds, listed=before + rows, seen=rows * (before + rows))
     return costs
 
 
@@ -39,15 +49,13 @@ def attention(few: float, many: float) -> tuple[float, float]:
     return max(0.0, few - _FEW * slot_s), slot_s
 
 
-def _measured(forward: Forward, before: int, sizes: Many[int]) -> dict[int, float]:
-    """Seconds of passes over so many rows behind `before` tokens."""
-    sequence = Sequence([0] * before, forward.table(), None, forward.store.move)
-    try:
-        while sequence.pending:
-            forward([Feed(sequence, min(sequence.pending, _PIECE), 1)])
-        return {rows: min(_one(forward, sequence, rows) for _ in range(_TIMES)) for rows in sizes}
-    finally:
-        sequence.release()
+def _line(forward: Forward, length: int, ends: ExitStack) -> Sequence:
+    """A sequence of so many tokens in the cache, until the end."""
+    sequence = Sequence([0] * length, forward.table(), None, forward.store.move)
+    ends.callback(sequence.release)
+    while sequence.pending:
+        forward([Feed(sequence, min(sequence.pending, _PIECE), 1)])
+    return sequence
 
 
 def _one(forward: Forward, sequence: Sequence, rows: int) -> float:

@@ -3,17 +3,19 @@
     seconds = by rows + list_s x tokens in the caches of its lines + slot_s x tokens that its rows see
 
 The last two are attention's: without them a pass of some rows behind a long prompt, not yet measured there, would seem cheaper than one of one row.
+They are measured once, by differences; a pass in use that leaves less than its rows ever took shows that they are too large, and they shrink.
 In: rows, what they see and seconds, pass by pass.   Out: seconds for any number of rows behind what those of the last pass saw.
 Knows nothing about: drafts, but how many of the last pass' rows were some.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 
 _WEIGHT = 0.1  # of the newest measurement
 _MOST = 2.0  # times what is known that a measurement counts for at most
 _STALE = 64  # passes
+_MATTERS = 0.2  # of a pass' time: attention that is said to take more is looked at
 _ROWS = 0.1  # of a pass' time: what its rows take at least, whatever attention is said to
 
 
@@ -26,6 +28,7 @@ class PassCosts:
 
     def __init__(self, list_s: float = 0.0, slot_s: float = 0.0) -> None:
         self._list_s, self._slot_s = list_s, slot_s
+        self._share = 1.0  # of what is said of attention: what passes in use leave room for
         self._listed = self._context = 0.0  # of the last pass: tokens in its lines' caches, and those that a row sees
         self._seconds: dict[int, float] = {}
         self._least: dict[int, float] = {}
@@ -42,6 +45,7 @@ class PassCosts:
         """
         self.undrafted = self.undrafted if drafted is None else rows - drafted
         self._listed, self._context = listed, seen / rows
+        self._bound(rows, seconds)
         seconds = max(seconds - self._attention(rows), _ROWS * seconds)
         self._passes += 1
         inside = bool(self._sizes) and self._sizes[0] <= rows <= self._sizes[-1]
@@ -59,7 +63,14 @@ class PassCosts:
         return self._by_rows(rows) + self._attention(rows) if self._sizes else float(rows)
 
     def _attention(self, rows: int) -> float:
-        return self._list_s * self._listed + self._slot_s * self._context * rows
+        return self._share * (self._list_s * self._listed + self._slot_s * self._context * rows)
+
+    def _bound(self, rows: int, seconds: float) -> None:
+        """Attention takes at most what is left of a pass beside the least that so many rows, or fewer, ever took."""
+        said, place = self._attention(rows), bisect_right(self._sizes, rows)
+        if place and said > _MATTERS * seconds:
+            room = max(0.0, seconds - self._least[self._sizes[place - 1]])
+            self._share *= min(1.0, room / said)
 
     def _by_rows(self, rows: int) -> float:
         sizes = self._sizes

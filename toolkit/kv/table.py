@@ -22,7 +22,7 @@ from toolkit.kv.blocks import BlockPool
 
 
 class BlockCopy(NamedTuple):
-    """Copy the first `used` slots of block `source`, which are all that is in it, to block `target`, in every layer, before anything is written."""
+    """Copy the first `used` slots of block `source`, which are all that the table has in it, to block `target`, in every layer, before anything is written."""
 
     source: int
     target: int

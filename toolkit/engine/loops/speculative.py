@@ -217,13 +217,13 @@ class Line:
         if not self._source.needs_hidden:
             self._drafter.observe(Commit(tokens))
             return
-        hidden = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting)
+        is_part, hidden = len(self._waiting) == 1, self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting)
         self._waiting = []
         path = [] if walk is None else walk.path
         trunk = hidden.shape[0] - len(tree)
         # a copy: a part of a pass keeps the rows of all others alive, and drafters may keep what they are told for long
         if path == list(range(len(path))):
-            hidden = hidden[: trunk + len(path)].clone()
+            hidden = hidden[: trunk + len(path)].clone() if is_part else hidden[: trunk + len(path)]
         else:
             hidden = hidden[[*range(trunk), *(trunk + node for node in path)]]
         self._drafter.observe(Commit(tokens, hidden, sequence.computed - len(hidden)))

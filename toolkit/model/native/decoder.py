@@ -165,7 +165,7 @@ class NativeDecoder:
         inputs [T, D] float32 are the rows to start from, or to go through the entry with the tokens' embeddings; None takes the embeddings alone.
         """
         rows, width = tokens.shape[0], self.config.hidden_size
-        hidden = torch.empty(rows, width)
+        hidden = torch.empty(rows, width, dtype=torch.float32, device="cpu")
         wanted = check_depths(depths, self.config) if depths else None
         residuals = hidden.new_empty(0 if wanted is None else len(wanted), rows, width)
         inputs = self._inputs(inputs, hidden)
@@ -197,9 +197,10 @@ class NativeDecoder:
             if self._entry is not None:
                 raise EngineError("a decoder with an entry needs input rows")
             return None
-        if inputs.shape != hidden.shape or inputs.dtype != torch.float32:
-            raise EngineError(f"inputs {list(inputs.shape)} {inputs.dtype} must be float32 {list(hidden.shape)}")
-        return inputs.contiguous()
+        inputs = inputs.contiguous()
+        if inputs.shape != hidden.shape or not _is_plain(inputs, torch.float32):
+            raise EngineError(f"inputs {list(inputs.shape)} {inputs.dtype} must be float32 {list(hidden.shape)} on the CPU")
+        return inputs
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Embeddings [T, D] float32 of tokens [T] int64, as a pass starts from them."""
@@ -223,11 +224,13 @@ class NativeDecoder:
         config, rows = self.config, tokens.shape[0]
         cache = (config.layers, config.kv_heads, kv.keys.shape[2], config.head_dim)
         for name, tensor in (("keys", kv.keys), ("values", kv.values)):
-            if tensor.shape != cache or tensor.dtype != torch.float32 or not tensor.is_contiguous():
-                raise EngineError(f"{name} {list(tensor.shape)} {tensor.dtype} must be contiguous float32 {list(cache)}")
+            if tensor.shape != cache or not _is_plain(tensor, torch.float32):
+                raise EngineError(
+                    f"{name} {list(tensor.shape)} {tensor.dtype} must be contiguous float32 {list(cache)} on the CPU"
+                )
         for name, ids in (("tokens", tokens), ("positions", positions)):
-            if ids.dtype != torch.int64 or ids.shape != (rows,) or not ids.is_contiguous():
-                raise EngineError(f"{name} must be {rows} contiguous int64")
+            if ids.shape != (rows,) or not _is_plain(ids, torch.int64):
+                raise EngineError(f"{name} must be {rows} contiguous int64 on the CPU")
         for name, array in (("own", kv.own), ("first", kv.first), ("seen", kv.seen)):
             if array.dtype != np.int64 or array.shape != (rows,) or not array.flags.c_contiguous:
                 raise EngineError(f"{name} must be contiguous int64 of shape {(rows,)}")
@@ -275,10 +278,11 @@ def _pointer(tensor: Tensor | None) -> int | None:
 
 def linear(weights: Packed, x: Tensor, kernels: int, threads: int | None = None) -> Tensor:
     """[R, outputs] float32 of x [R, inputs] float32: one product of the native path, rows quantised one by one."""
-    if x.dtype != torch.float32 or x.dim() != 2 or x.shape[1] != weights.inputs:
-        raise EngineError(f"x {list(x.shape)} {x.dtype} must be float32 [rows, {weights.inputs}]")
-    rows, x, lib = x.shape[0], x.contiguous(), library()
-    out = torch.empty(rows, weights.scale.shape[0])
+    x = x.contiguous()
+    if x.dim() != 2 or x.shape[1] != weights.inputs or not _is_plain(x, torch.float32):
+        raise EngineError(f"x {list(x.shape)} {x.dtype} must be float32 [rows, {weights.inputs}] on the CPU")
+    rows, lib = x.shape[0], library()
+    out = torch.empty(rows, weights.scale.shape[0], dtype=torch.float32, device="cpu")
     if rows:
         matrix = byref(weights.c())
         with scratch(lib.native_linear_space(matrix, rows)) as space:
@@ -306,6 +310,11 @@ def refusal(config: ModelConfig, device: torch.device, dtype: torch.dtype, bits:
     if config.context * config.head_dim // 2 > _ANGLES:
         return f"a context of {config.context} positions x head_dim {config.head_dim} exceeds its rotation table"
     return None
+
+
+def _is_plain(tensor: Tensor, dtype: torch.dtype) -> bool:
+    """Whether C may read a tensor where it lies."""
+    return tensor.dtype == dtype and tensor.is_contiguous() and tensor.device.type == "cpu" and not tensor.is_neg()
 
 
 def within(name: str, array: NDArray[Any], least: int, stop: int) -> None:

@@ -70,7 +70,7 @@ class NativeGuesser(NativeDecoder):
         count = min(plan.count, self._head.outputs)
         if rows < 1 or plan.most < 1 or count < 1 or not 0 < end <= len(slots) + 1 - plan.most:
             raise EngineError(f"guesses need rows, a plan and slots: {rows} rows, {plan}, {end} of {len(slots)} slots")
-        hidden = torch.empty(rows, self.config.hidden_size)
+        hidden = torch.empty(rows, self.config.hidden_size, dtype=torch.float32, device="cpu")
         if (
             slots.dtype != np.int32
             or not slots.flags.c_contiguous

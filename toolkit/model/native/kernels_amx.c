@@ -52,12 +52,12 @@ static __thread int keeps;            /* whether matrices are kept for the next 
 static __thread const int8_t *kept;   /* whose they are */
 static __thread int8_t matrices[BLOCKS][2 * MATRIX] __attribute__((aligned(64)));
 
-static void begin(int rows, int64_t groups) {
+static void begin(int rows, int again) {
     shapes tiles __attribute__((aligned(64))) = {.palette = 1};
-    joint = rows <= SIDE / 2, keeps = groups > 1, kept = NULL;
+    joint = rows <= SIDE / 2, keeps = again, kept = NULL;
     for (int i = 0; i < 8; i++)
         tiles.bytes[i] = LINE64, tiles.lines[i] = (uint8_t)(i >= 6 ? SIDE : joint ? 2 * rows : rows);
-    WRITTEN;
+    __asm__ volatile("" ::"m"(tiles)); /* the whole of it */
     _tile_loadconfig(&tiles);
 }
 
@@ -147,7 +147,8 @@ static void products(const int8_t *tile, int64_t pairs, const int16_t *x, int ro
     }
 }
 
-/* The system hands out tiles on request only, once for all threads of a process. */
+/* The system hands out tiles on request only, once for all threads of a process, which then needs larger stacks for signals; it
+ * refuses where a thread has a small one already. */
 static int usable(void) {
     enum { ASK = 0x1023, TILES = 18 };
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

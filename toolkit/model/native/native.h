@@ -38,7 +38,7 @@
  *
  * so that a widened line, masked or shifted, is two registers of pairs as above.
  *
- * Threads: one OpenMP region a pass, inside which they take work items from a counter and meet at barriers that spin briefly
+ * Threads: one OpenMP region a pass, inside which they take work items from ranges of their own, then others', and meet at barriers that spin briefly
  * and then yield. How long OpenMP's idle threads spin after a pass is libgomp's GOMP_SPINCOUNT. Knows nothing about: tokens
  * as text, blocks, sequences: a row has a list of cache slots and attends to the first of them and its own. Types and shapes of what comes
  * in were checked by the caller (decoder.py); integers that point somewhere are checked here, where that costs next to nothing.
@@ -145,7 +145,7 @@ typedef struct {
     int64_t rows, group, width, q_stride, out_stride; /* floats from one row's to the next one's */
     const int32_t *slots;
     const int64_t *seen, *own;
-    int64_t longest; /* seen */
+    int64_t longest; /* the most that one of them sees */
 } bunch;
 
 /* One instruction set's versions of everything that takes time. All sets give the same bits. */
@@ -153,10 +153,10 @@ typedef struct kernels {
     const char *name;
     int rows; /* most rows that `products` takes at once */
     int (*usable)(void);
-    const struct kernels *few; /* or NULL: the set that is left less than `least` rows, and matrices of 4 bits */
+    const struct kernels *few; /* or NULL: the set that is given fewer than `least` rows, and matrices of 4 bits */
     int64_t least;
-    /* or NULL: around the products of one matrix on a thread, with the largest group of rows and the number of groups */
-    void (*begin)(int rows, int64_t groups);
+    /* or NULL: around the products of one matrix on a thread, with the largest group of rows and whether a tile comes again for the next group */
+    void (*begin)(int rows, int again);
     void (*end)(void);
     /* sums[r][n] = sum over `pairs` pairs of one tile with X, the rows as `quantise` wrote them, exact for at most STRETCH inputs */
     void (*products)(const int8_t *tile, int64_t pairs, const int16_t *X, int rows, int32_t *sums);

@@ -21,7 +21,7 @@ static void *carve(char *base, int64_t *used, int64_t bytes) {
 
 static void lay_out_integers(int64_t rows, int64_t inputs, char *base, int64_t *used, integers *q) {
     q->scales = carve(base, used, rows * 4);
-    q->X = carve(base, used, rows * up(inputs, PAD) * 2 + 2 * PAD); /* a smaller group's last line but one more may be read */
+    q->X = carve(base, used, rows * up(inputs, PAD) * 2 + PAD); /* behind a group that is smaller than the largest a line more is read */
     q->S = carve(base, used, rows * (inputs / SPAN) * 4);
 }
 
@@ -77,7 +77,7 @@ static void product(const kernels *k, const linear *w, const integers *q, int64_
     int64_t parts = groups(k, rows);
     int begun = 0;
     SHARED(tile, tiles) {
-        if (k->begin && !begun) k->begin((int)((rows + parts - 1) / parts), parts);
+        if (k->begin && !begun) k->begin((int)((rows + parts - 1) / parts), parts > 1 && w->inputs <= STRETCH);
         begun = 1;
         const float *ws = w->scale + tile * TILE, *bias = w->bias ? w->bias + tile * TILE : NULL;
         for (int64_t g = 0; g < parts; g++) {

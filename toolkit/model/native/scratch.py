@@ -4,7 +4,7 @@
 
 In: a number of bytes.   Out: the address of so many, on a cache line, the caller's until the block ends; what they hold is not defined.
 Knows nothing about: what is computed.
-Invariants: no two callers have the same memory at once (several threads may call); what lies idle is little: MOST pieces of at most LARGEST bytes.
+Invariants: no two callers have the same memory at once (several threads may call); what lies idle is little: about MOST pieces of at most LARGEST bytes.
 Why: fresh memory is fresh pages, which the system fills with zeros one by one, between the passes of a model.
 """
 
@@ -32,6 +32,8 @@ class scratch:  # noqa: N801 - a context manager, used like a function
         except IndexError:
             self._held = _fresh(self._count)
         if self._held[2] < self._count:
+            if self._count > LARGEST:
+                _idle.append(self._held)  # what replaces it will not be kept
             self._held = _fresh(self._count)
         return self._held[1]
 
@@ -41,5 +43,5 @@ class scratch:  # noqa: N801 - a context manager, used like a function
 
 
 def _fresh(count: int) -> tuple[torch.Tensor, int, int]:
-    memory = torch.empty(count + _LINE, dtype=torch.uint8)
+    memory = torch.empty(count + _LINE, dtype=torch.uint8, device="cpu")
     return memory, memory.data_ptr() + -memory.data_ptr() % _LINE, count
