@@ -45,3 +45,13 @@ def test_sizes_of_passes_are_told_apart() -> None:
 
 def test_one_thread_allowed_is_one_thread() -> None:
     assert run(Crew(), 5, {1: 1.0}, most=1) == [1] * 5
+
+
+def test_a_number_whose_first_pass_was_held_up_is_taken_back_at_its_next_trial() -> None:
+    crew = Crew()
+    chosen = []
+    for n in range(40):
+        threads = crew.choose(1, 2)
+        chosen.append(threads)
+        crew.learn(1, 2, threads, 7e-3 if n == 0 else {1: 1.5e-3, 2: 0.75e-3}[threads])
+    assert chosen[:2] == [2, 1] and chosen[2:17] == [1] * 15 and set(chosen[17:33]) == {2}

@@ -54,7 +54,8 @@ class _Size:
 
     def learn(self, threads: int, seconds: float) -> None:
         before, taken = self._best, self._seconds
-        known = taken.get(threads, seconds)
+        # of the loser the newest says all: what it took long ago, perhaps in its first pass of all, is no reason to leave it
+        known = taken[threads] if threads in taken and threads == before else seconds
         taken[threads] = known + _WEIGHT * (seconds - known)
         if len(taken) > 1:
             self._best = min(taken, key=taken.__getitem__)
