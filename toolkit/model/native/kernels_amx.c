@@ -47,22 +47,27 @@ typedef struct {
 
 enum { BLOCKS = STRETCH / PAD };
 
+/* How the tiles of this thread were set before: other libraries set theirs once for a thread and rely on that. */
+static __thread shapes others __attribute__((aligned(64)));
 static __thread int joint;            /* h and l of a row in one tile */
 static __thread int keeps;            /* whether matrices are kept for the next group */
 static __thread const int8_t *kept;   /* whose they are */
 static __thread int8_t matrices[BLOCKS][2 * MATRIX] __attribute__((aligned(64)));
 
 static void begin(int rows, int again) {
+    __asm__ volatile("sttilecfg %0" : "=m"(others));
     shapes tiles __attribute__((aligned(64))) = {.palette = 1};
     joint = rows <= SIDE / 2, keeps = again, kept = NULL;
     for (int i = 0; i < 8; i++)
         tiles.bytes[i] = LINE64, tiles.lines[i] = (uint8_t)(i >= 6 ? SIDE : joint ? 2 * rows : rows);
-    __asm__ volatile("" ::"m"(tiles)); /* the whole of it */
-    _tile_loadconfig(&tiles);
+    __asm__ volatile("ldtilecfg %0" ::"m"(tiles)); /* gcc's intrinsic is told of eight bytes of it */
 }
 
-/* Or else the system keeps 8 KB more for this thread, and others find tiles in use. */
-static void end(void) { _tile_release(); }
+/* Tiles in use make the system keep 8 KB more for this thread. */
+static void end(void) {
+    if (others.palette) __asm__ volatile("ldtilecfg %0" ::"m"(others));
+    else _tile_release();
+}
 
 /* `pairs` <= 32 pairs of inputs of a tile of weights as the two matrices, zeros behind them. */
 INLINE void interleave(const int8_t *tile, int64_t pairs, int8_t *to) {
