@@ -275,10 +275,10 @@ int main(void) {
     wrong |= check(32, 4, 2, 8, 64, 97, 0, 1, 8);
     wrong |= check(64, 8, 2, 24, 96, 97, 1, 0, 4);
     wrong |= check_guesses(32, 4, 2, 8, 97, 64) | check_guesses(48, 6, 2, 24, 261, 37);
-    wrong |= check_far(4, 2, 24) | check_far(2, 1, 64);
+    wrong |= check_far(4, 1, 24) | check_far(2, 1, 64);
     wrong |= check_best(1) | check_best(37) | check_best(1031);
     walled = 1;
-    wrong |= check(48, 6, 2, 24, 80, 97, 1, 0, 8) | check(8, 1, 1, 72, 2 * STRETCH + 16, 33, 0, 0, 8) | check_far(4, 2, 24);
+    wrong |= check(48, 6, 2, 24, 80, 97, 1, 0, 8) | check(8, 1, 1, 72, 2 * STRETCH + 16, 33, 0, 0, 8) | check_far(4, 1, 24);
     wrong |= check_guesses(48, 6, 2, 24, 261, 37);
     return wrong;
 }

@@ -45,7 +45,7 @@ typedef struct {
 
 /* Rows of a pass whose work may be split. */
 static int64_t split_rows(const model *m, int64_t rows, int64_t threads) {
-    int64_t bound = (SHARES * threads / m->kv_heads + 1) * TOGETHER;
+    int64_t bound = (threads / (2 * m->kv_heads) + 1) * TOGETHER;
     return rows < bound ? rows : bound;
 }
 
@@ -212,11 +212,11 @@ static void bunch_by(const pass *p, int64_t limit, space *s) {
     s->bunch[s->bunches] = p->rows;
 }
 
-/* Rows one after the other that share a list go together, at most TOGETHER of them. Where lists are long and these bunches too few for the
- * threads, they split the bunches' work; else bunches are small enough to be work for every thread. */
+/* Rows one after the other that share a list go together, at most TOGETHER of them. Where lists are long and half of the threads would find
+ * nothing to do, they split the bunches' work; else bunches are small enough to be work for every thread. */
 static void bunch_rows(const model *m, const pass *p, space *s) {
     bunch_by(p, TOGETHER, s);
-    s->split = p->longest >= FAR && s->bunches * m->kv_heads < SHARES * p->threads && p->rows <= split_rows(m, p->rows, p->threads);
+    s->split = p->longest >= FAR && 2 * s->bunches * m->kv_heads <= p->threads && p->rows <= split_rows(m, p->rows, p->threads);
     if (s->split) return;
     int64_t least = p->rows * m->kv_heads / (p->threads * SHARES);
     bunch_by(p, least < 1 ? 1 : least > TOGETHER ? TOGETHER : least, s);
