@@ -39,6 +39,16 @@ def engines() -> Iterator[WeakSet[Any]]:
         yield opened
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_drafter_is_slow_because_the_machine_is_busy() -> Iterator[None]:
+    """What a drafter may take before it is switched off is time: tests about that say how much (`tests/engine/test_hostile_drafts.py`)."""
+    from toolkit.engine import pace
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pace, "PATIENCE", 60.0)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def every_block_is_free_after_the_test(engines: WeakSet[Any]) -> Iterator[None]:
     yield

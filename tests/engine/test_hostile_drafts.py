@@ -183,8 +183,9 @@ def test_a_drafter_that_costs_more_than_it_could_ever_save_is_switched_off_howev
     assert found.token_ids == plain(engine, DRAWN)[0].token_ids
 
 
-def test_a_drafter_may_take_the_time_to_read_that_the_target_takes() -> None:
+def test_a_drafter_may_take_the_time_to_read_that_the_target_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long prompt is read once, before the first guess: that alone is no reason to give a drafter up."""
+    monkeypatch.setattr(pacing, "PATIENCE", 1.0)
     costs = PassCosts()
     for rows, seconds in ((1, 0.01), (64, 0.1)):
         costs.learn(rows, seconds)
@@ -197,3 +198,23 @@ def test_a_drafter_may_take_the_time_to_read_that_the_target_takes() -> None:
     for _ in range(3):
         stride.learn(chain([1] * 5), 0)
     assert stride.is_too_slow == ""
+
+
+def test_a_drafter_on_a_busy_machine_may_be_as_late_as_the_target_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes that took thirty times what they are known to take say that others want the machine: of the drafter's calls no less is to be expected."""
+    monkeypatch.setattr(pacing, "PATIENCE", 1.0)
+    costs = PassCosts()
+    costs.learn(1, 0.01)
+    before, stride = (Pace(costs).stride(SamplingParams()) for _ in range(2))
+    for _ in range(20):
+        stride.learn(chain([1] * 4), 0)
+        costs.learn(1, 0.3)
+    stride.spend(24.0)  # a guess took what a pass did
+    assert stride.is_too_slow == ""
+    stride.spend(1.5)
+    assert "it took 25.5 s, its 80 guesses could save 24.0 s at most" in stride.is_too_slow
+    later = Pace(costs).stride(SamplingParams())  # held up before it began, not since
+    for each in (before, later):
+        each.learn(chain([1] * 4), 0)
+        each.spend(1.5)
+    assert "" == before.is_too_slow != later.is_too_slow

@@ -180,6 +180,7 @@ class Stride:
         self._news = True  # a draft was judged since
         self._spent = 0.0  # since a draft was last judged
         self._busy = 0.0  # in all
+        self._before = pace.costs.so_far
         self._heard = self._guessed = 0  # tokens in all
         self._unread = 0  # tokens heard since the drafter's last guess that took a pass or was judged
         self._since = 0  # and since it was last asked for guesses of known chances
@@ -301,12 +302,13 @@ class Stride:
     def is_too_slow(self) -> str:
         """Why the drafter is to be switched off, "" = it is not.
 
-        A token that it guessed can save a pass at most, and reading one may cost it what it costs the target.
+        A token that it guessed can save a pass at most, and reading one may cost it what it costs the target. Where the
+        target's passes were held up meanwhile, by others that want this machine, the drafter may have been, too.
         """
         if self._busy <= PATIENCE:
             return ""
         costs = self._pace.costs
-        could_save = self._guessed * costs(1) + self._heard * costs(_WIDE) / _WIDE
+        could_save = costs.held_up(self._before) * (self._guessed * costs(1) + self._heard * costs(_WIDE) / _WIDE)
         if self._busy <= could_save + PATIENCE:
             return ""
         return f"it took {self._busy:.1f} s, its {self._guessed} guesses could save {could_save:.1f} s at most"

@@ -36,6 +36,7 @@ class PassCosts:
         self._sizes: list[int] = []  # rising
         self._passes = 0
         self._load = 1.0  # seconds of what is measured now over the least of its size
+        self._took_s, self._rows = 0.0, 0  # in all, as it was
         self.undrafted = 0  # rows of the last pass that were no drafts
 
     def learn(self, rows: int, seconds: float, *, drafted: int | None = None, listed: int = 0, seen: int = 0) -> None:
@@ -45,6 +46,8 @@ class PassCosts:
         """
         self.undrafted = self.undrafted if drafted is None else rows - drafted
         self._listed, self._context = listed, seen / rows
+        self._took_s += seconds
+        self._rows += rows
         self._bound(rows, seconds)
         seconds = max(seconds - self._attention(rows), _ROWS * seconds)
         self._passes += 1
@@ -61,6 +64,16 @@ class PassCosts:
     def __call__(self, rows: int) -> float:
         """Rows beyond the largest measured size cost as its average row. 1 a row while nothing is known."""
         return self._by_rows(rows) + self._attention(rows) if self._sizes else float(rows)
+
+    @property
+    def so_far(self) -> tuple[float, int, int]:
+        """Seconds, passes and rows, for `held_up`."""
+        return self._took_s, self._passes, self._rows
+
+    def held_up(self, before: tuple[float, int, int]) -> float:
+        """How many times as long as now seems right the passes took that came since, 1 at least: others want this machine."""
+        took_s, passes, rows = (now - then for now, then in zip(self.so_far, before, strict=True))
+        return max(1.0, took_s / passes / self(max(1, round(rows / passes)))) if passes else 1.0
 
     def _attention(self, rows: int) -> float:
         return self._share * (self._list_s * self._listed + self._slot_s * self._context * rows)
