@@ -11,14 +11,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.engine.guessers import Scripted
+from tests.engine.guessers import Scripted, ScriptedDrafter
 from tests.engine.test_pace import FLAT, MEASURED, STEEP, costs_of
 from tests.engine.test_speculative import same
 from toolkit.contracts import Completion, Done, Request, SamplingParams
-from toolkit.draft.tree import chain
+from toolkit.draft.contract import NEVER, Budget
+from toolkit.draft.tree import EMPTY, DraftTree, chain
 from toolkit.engine.calibrate import calibrate
 from toolkit.engine.embedded import EmbeddedEngine
-from toolkit.engine.pace import LONGEST, Pace
+from toolkit.engine.job import Job
+from toolkit.engine.pace import LONGEST, Pace, Stride
 from toolkit.engine.pass_costs import PassCosts
 
 LENGTH = 60
@@ -163,3 +165,68 @@ def test_a_cache_that_holds_a_long_text_tells_what_attention_takes_and_a_small_o
             assert opened._forward.pool.in_use == 0 and costs(1) > 0
             assert is_told or (costs._list_s, costs._slot_s) == (0.0, 0.0)
             assert costs._list_s >= 0 and costs._slot_s >= 0
+
+
+class Reader(ScriptedDrafter):
+    """Keeps, for every proposal, what it was allowed and the last place whose hidden row it had been told, with the tokens that it knew."""
+
+    def propose(self, budget: Budget) -> DraftTree:
+        self.source.pace.costs.learn(1, 0.02, drafted=0)  # type: ignore[attr-defined] # a pass that took what it always takes
+        may_use = budget.nodes > 0 or budget.least < NEVER
+        known = [start + len(rows) - 1 for start, rows in self.hidden]
+        assert [start for start, _ in self.hidden][1:] == [place + 1 for place in known[:-1]]  # none twice, none left out
+        self.source.asked.append((may_use, known[-1] if known else -1, len(self.text)))  # type: ignore[attr-defined]
+        if budget.worth is not None and budget.least < NEVER:
+            budget.worth([0.01], passes=1)  # nothing that pays: it is to rest, and to be tried again now and then
+        return EMPTY
+
+
+class Readers(Scripted):
+    chances = "all"
+
+    def __init__(self, pace: Pace) -> None:
+        super().__init__(lambda text, budget, noise: EMPTY, needs_hidden=True)
+        self.pace = pace
+        self.asked: list[tuple[bool, int, int]] = []
+
+    def open(self, seed: int) -> Reader:
+        self.opened.append(Reader(self, seed))
+        return self.opened[-1]  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("seconds", [1e-4, 4e-4], ids=["asked in every pass", "asked now and then"])
+def test_a_drafter_that_rested_has_every_hidden_row_before_it_may_use_one(
+    engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    spend = Stride.spend
+    monkeypatch.setattr(Stride, "spend", lambda stride, _: spend(stride, seconds))
+    pace = Pace(costs_of({1: 0.02, 64: 0.2}))
+    source = Readers(pace)
+    decode(engine, pace, replace(GREEDY, max_tokens=600), source)
+    told = [(place, tokens) for may_use, place, tokens in source.asked if may_use]
+    assert len(told) >= 16 and all(place == tokens - 2 for place, tokens in told)
+    if seconds > 2e-4:
+        assert len(source.asked) < 400
+    else:
+        assert any(not may_use for may_use, *_ in source.asked)
+
+
+def test_what_a_pass_gave_is_told_when_all_of_its_requests_have_gone_on(engine: EmbeddedEngine) -> None:
+    """A caller that is woken between two of them would take the interpreter from the second."""
+    order: list[str] = []
+
+    def watched(name: str, call: Callable[..., object]) -> Callable[..., object]:
+        def wrapped(*given: object) -> object:
+            order.append(name)
+            return call(*given)
+
+        return wrapped
+
+    scheduler = engine._worker._scheduler
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(scheduler), "_answer", watched("on", type(scheduler)._answer))
+        patch.setattr(Job, "flush", watched("told", Job.flush))
+        engine._source = engine._pace = None
+        requests = [Request(prompt="Tell me: ", id=f"{i}", sampling=replace(GREEDY, max_tokens=8)) for i in range(3)]
+        assert sum(isinstance(event, Done) for event in engine.generate(requests)) == 3
+    assert "ooottt" * 4 in "".join(name[0] for name in order)

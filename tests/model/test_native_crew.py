@@ -17,8 +17,20 @@ def run(crew: Crew, passes: int, seconds: dict[int, float], rows: int = 1, most:
 
 
 def test_both_numbers_are_tried_and_the_faster_one_is_kept() -> None:
-    assert run(Crew(), 10, {1: 1.0, 2: 4.0}) == [2] + [1] * 9
-    assert run(Crew(), 10, {1: 1.0, 2: 0.6}) == [2, 1] + [2] * 8
+    assert run(Crew(), 11, {1: 1.0, 2: 4.0}) == [
+        2,
+        1,
+        1,
+        2,
+        1,
+        1,
+        1,
+        2,
+        1,
+        1,
+        1,
+    ]  # the loser again behind one pass, three, seven ...
+    assert run(Crew(), 11, {1: 1.0, 2: 0.6}) == [2, 1, 2, 1, 2, 2, 2, 1, 2, 2, 2]
 
 
 def test_the_slower_number_is_tried_ever_more_rarely() -> None:
@@ -54,4 +66,4 @@ def test_a_number_whose_first_pass_was_held_up_is_taken_back_at_its_next_trial()
         threads = crew.choose(1, 2)
         chosen.append(threads)
         crew.learn(1, 2, threads, 7e-3 if n == 0 else {1: 1.5e-3, 2: 0.75e-3}[threads])
-    assert chosen[:2] == [2, 1] and chosen[2:17] == [1] * 15 and set(chosen[17:33]) == {2}
+    assert chosen[:5] == [2, 1, 1, 2, 2] and chosen.count(1) < 8  # after one pass, not after many

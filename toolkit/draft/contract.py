@@ -60,7 +60,8 @@ class Commit:
 
     tokens: new since the last commit (the first one holds the prompt and the first token). The drafter's text ends with them.
     hidden [n, D] float32, after the final norm: of the committed tokens from place `start` on. The last committed token has
-    none yet, nor have tokens that a grammar forced behind it. None unless the source asked. At a prefix-cache hit `start`
+    none yet, nor have tokens that a grammar forced behind it. None unless the source asked; rows may come later than their tokens, but before a
+    proposal that has nodes or a `least` below NEVER. At a prefix-cache hit `start`
     jumps: what lies before was computed by another request and has no hidden rows.
     """
 

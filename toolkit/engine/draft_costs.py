@@ -25,6 +25,7 @@ class DraftCosts:
     def __init__(self) -> None:
         self.guess_s = 0.0
         self.read_s = 0.0
+        self.plain_s = 0.0  # what the loop spends on a pass without a draft; 0 while it is not known
         self._recent: deque[float] = deque(maxlen=RECENT)
         self._handled: dict[bool, deque[float]] = {drafted: deque(maxlen=RECENT) for drafted in (False, True)}
 
@@ -32,11 +33,13 @@ class DraftCosts:
     def handle_s(self) -> float:
         """What the loop spends on a pass with a draft beyond one without; 0 while one of them is not known."""
         plain, drafted = (self._handled[kind] for kind in (False, True))
-        return max(0.0, median(drafted) - median(plain)) if plain and drafted else 0.0
+        return max(0.0, median(drafted) - self.plain_s) if plain and drafted else 0.0
 
     def handle(self, seconds: float, *, drafted: bool) -> None:
         """The loop was busy for so long with one sample's pass, the drafter's own time not counted."""
         self._handled[drafted].append(seconds)
+        if not drafted:
+            self.plain_s = median(self._handled[False])
 
     def learn(self, seconds: float, depth: int, heard: int) -> None:
         """A draft of `depth` tokens took so long, `heard` tokens after the last one.

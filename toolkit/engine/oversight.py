@@ -23,4 +23,4 @@ class Oversight:
 
     def wants(self, request_id: str, index: int, seed: int) -> bool:
         """Whether a speculated text is to be audited; on hold, all that are still running are."""
-        return self.breaker.is_held or chosen(self.share, request_id, index, seed)
+        return self.breaker.is_held or (self.share > 0.0 and chosen(self.share, request_id, index, seed))

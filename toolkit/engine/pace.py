@@ -6,7 +6,8 @@
 a_i is the share of drafts that were accepted at position i given that all before it were, over this request. While it has seen
 little, it hopes for what the engine's other requests had (_HOPE, while there were few), and at the next position for no less than
 it has itself at this one: a text that copies is not to suffer for long from chats before it. cost is measured on this
-machine (pass_costs.py), d is the drafter's time for a guessed token, h the loop's for a pass with a draft (draft_costs.py). A request changes its k for a gain of more than
+machine (pass_costs.py), with what the loop spends on L lines between two passes; d is the drafter's time for a guessed token, h the loop's for a pass
+with a draft beyond that (draft_costs.py). A request changes its k for a gain of more than
 MARGIN, or as soon as it has fallen behind plain decoding by LOSS; where nothing pays it decodes plainly and tries one token again,
 ever more rarely. Guesses whose chances a drafter knows are no matter of k: they are taken where they pay one by one (worth.py), and tell
 nothing of those that k is for.
@@ -36,11 +37,12 @@ _SOONEST, _LATEST = 16, 256  # plain passes between two trials of a drafter that
 EXPLORE = 0.015  # of the time since the last trial: what a trial may take
 PATIENCE = 1.0  # seconds that a drafter may cost a request beyond what its guesses could save
 _WIDE = 64  # rows of a pass in which reading a token is cheap
-_REST = 8  # passes for which it is not looked again whether to ask
-_IDLE = 0.01  # of a pass: what it may take to ask all lines' drafters, whatever it brings
+_REST = 8  # passes for which it is not looked again whether to ask, at most
+_IDLE = 0.01  # of the time since they were last asked: what it may take to ask all lines' drafters, whatever it brings
 _NEWEST = 0.1  # weight of the newest such time
 _NEWEST_PASSES = 0.04  # and where it decides about passes of a draft model: most of those bring nothing, a few much
 _EXPLORE_PASSES = 0.01  # as EXPLORE, of passes of a draft model whose guesses' chances are known
+_TRIAL = 8  # such passes of a line, one a pass of the target, that tell whether they would pay
 _FIRST = 8  # such passes of an engine that are made whatever they bring
 _GOES_ON = 0.6  # of the tokens behind a right guess that are right as well; heads trained here: .56 to .60 (their cards)
 
@@ -101,7 +103,9 @@ class Pace:
         self.rested = 0  # passes without a draft, of all lines, since the last trial of any
         self.asks = Asks(_NEWEST, 9)  # of drafters of known chances that guess at next to no cost
         self.passes = Asks(_NEWEST_PASSES, 0)  # of those whose guesses take passes of a draft model
+        self.trusts = {False: Trust(), True: Trust()}  # True: guesses that took passes of a draft model
         self._tokens, self._nodes = tokens, nodes
+        self._asking = -1  # at which pass lines were last allowed to ask
 
     def widest(self, chances: Chances) -> int:
         """Nodes of the largest tree that it asks for, of a source with such chances."""
@@ -116,6 +120,10 @@ class Pace:
         self.lines += 1
         return Stride(self, sampling, chances)
 
+    def cost(self, rows: int) -> float:
+        """Seconds (or whatever unit costs have) from one pass of so many rows to the next, drafts aside."""
+        return self.costs(rows) + self.lines * self.drafts.plain_s
+
     def fixed(self, room: int) -> tuple[int, int] | None:
         """(nodes, depth) where the draft is not left to measurement."""
         if self._tokens is None and self._nodes is None:
@@ -129,36 +137,46 @@ class Pace:
         beside = lines * self.drafts.handle_s - self.costs(rows)
         return [self.costs(rows + lines * n) + beside for n in range(1, count + 1)]
 
-    @property
     def may_ask(self) -> bool:
-        """Whether to ask for guesses at next to no cost brings more than it takes, or takes hardly anything."""
-        asks = self.asks
-        if asks.seconds <= asks.saved or self.lines * asks.seconds <= _IDLE * self.costs(self.others + self.lines):
+        """Whether to ask for guesses at next to no cost: where that brings more than it takes, or has not been done for long enough.
+
+        All lines that look in the same pass hear the same: what runs for the first of them is in the processor's caches for the next.
+        """
+        asks, now = self.asks, self.costs.so_far[1]
+        if now == self._asking:
             return True
-        asks.seconds *= (1 - _NEWEST / _SOONEST) ** (1 + _REST)  # to be seen again some day
+        rested = max(1, now - self._asking)
+        if asks.seconds <= asks.saved or self.lines * asks.seconds <= _IDLE * rested * self.cost(self.others + self.lines):
+            self._asking = now
+            return True
         return False
 
-    def may_pass(self, unread: int) -> bool:
-        """Whether passes of a draft model bring more than they take; now and then, what was read meanwhile in the price, also where they do not.
+    @property
+    def passes_pay(self) -> bool:
+        """Whether passes of a draft model bring more than they take."""
+        asks = self.passes
+        return asks.count < _FIRST or asks.seconds <= asks.saved
 
-        A trial takes at most a share of the time since the last pass of a draft model on any line.
+    def may_try(self, unread: int) -> bool:
+        """Whether some passes of a draft model may be made where they do not pay, what was read meanwhile in the price.
+
+        A trial takes at most a share of the time since the last pass of a draft model on any line. It is several passes on one line: the first
+        reads, and finds nothing of what it needs in the processor's caches; what the next ones take is what they would always take.
         """
         asks = self.passes
-        if asks.count < _FIRST or asks.seconds <= asks.saved:
-            return True
         asks.rested += 1
-        now = self.costs(self.others + self.lines)
-        return asks.seconds + self.drafts.read_s * unread <= _EXPLORE_PASSES * asks.rested / self.lines * now
+        now = self.cost(self.others + self.lines)
+        return _TRIAL * asks.seconds + self.drafts.read_s * unread <= _EXPLORE_PASSES * asks.rested / self.lines * now
 
     def rates(self, accepted: Sequence[float]) -> list[float]:
         """Tokens per second (of whatever unit costs have) of all that runs, for k = 0, 1, ... drafted tokens on each line."""
         others, lines, drafts, handle_s = self.others, self.lines, self.drafts, self.drafts.handle_s
         expected = through = 1.0
-        found = [(others + lines) / self.costs(others + lines)]
+        found = [(others + lines) / self.cost(others + lines)]
         for k, each in enumerate(accepted, 1):
             through *= each
             expected += through
-            seconds = self.costs(others + lines * (1 + k)) + lines * (k * drafts.guess_s + handle_s)
+            seconds = self.cost(others + lines * (1 + k)) + lines * (k * drafts.guess_s + handle_s)
             found.append((others + lines * expected) / seconds)
         return found
 
@@ -185,12 +203,13 @@ class Stride:
         self._unread = 0  # tokens heard since the drafter's last guess that took a pass or was judged
         self._since = 0  # and since it was last asked for guesses of known chances
         self._open = True
-        self._trusts = {False: Trust(), True: Trust()}  # True: guesses that took passes of a draft model
+        self._trusts = {kind: Trust(of_all) for kind, of_all in pace.trusts.items()}
         self._weighed = False  # which of them the last guesses were weighed with
         self._rest = 0  # passes until it looks again whether to ask
         self._asked_for_worth = False  # the time that it took is told next
         self._passes = 0  # of a draft model, one after the other, for that answer
         self._saves = 0.0  # what it brings
+        self._trial_left = 0  # passes for which it makes passes of a draft model although they do not pay
 
     @property
     def rests(self) -> bool:
@@ -218,11 +237,25 @@ class Stride:
         if self._chances == "none":
             return Budget(k, k, self._sampling)
         pace = self._pace
-        may_pass = pace.may_pass(self._unread)
-        if k == 0 and not pace.may_ask and not (may_pass and pace.passes.count):
-            self._rest = _REST
+        may_pass = self._may_pass()
+        if k == 0 and not pace.may_ask() and not (may_pass and pace.passes.count):
+            self._rest = (
+                _REST - pace.costs.so_far[1] % _REST
+            )  # all lines look again in the same pass: what runs for one is in the caches for the next
             return Budget(0, 0, self._sampling)
         return Budget(k, k, self._sampling, min(room, REACH), self._worth, self._least() if may_pass else NEVER)
+
+    def _may_pass(self) -> bool:
+        """Whether this line's drafter may make passes of a draft model for guesses of known chances."""
+        if self._trial_left:
+            self._trial_left -= 1
+            return True
+        if self._pace.passes_pay:
+            return True
+        if self._pace.may_try(self._unread):
+            self._trial_left = _TRIAL - 1
+            return True
+        return False
 
     def _least(self) -> float:
         """The joint probability behind which one more guess is worth a pass of the draft model and a row, at the rate of plain decoding."""
@@ -240,7 +273,7 @@ class Stride:
         rows = pace.others + pace.lines
         gains = [pace.lines * self._trusts[self._weighed].share * each for each in chances]
         # what k tokens are worth at the rate that they make: nothing more than an empty pass where k = 0
-        instead = rate * pace.costs(rows) - rows
+        instead = rate * pace.cost(rows) - rows
         count, left = worthwhile(gains, [rate * each for each in pace.prices(len(chances))], least=instead)
         if count:
             self._saves = left / rate / pace.lines
@@ -349,8 +382,8 @@ class Stride:
             return 0
         lines, rows, drafts = pace.lines, pace.lines + pace.others, pace.drafts
         price = drafts.guess_s + drafts.read_s * self._unread
-        now = pace.costs(rows)
-        if price <= EXPLORE * pace.rested / lines * now and (rows + lines) * now > MARGIN * rows * pace.costs(rows + lines):
+        now = pace.cost(rows)
+        if price <= EXPLORE * pace.rested / lines * now and (rows + lines) * now > MARGIN * rows * pace.cost(rows + lines):
             self._trying, pace.rested = True, 0
             return 1
         self._wait = self._plain + _SOONEST  # to look again in every pass would itself cost

@@ -57,6 +57,9 @@ class Scheduler:
         self._costs = costs
         self.waiting: deque[Job] = deque()
         self.running: list[_Running] = []
+        self._telling: deque[Job] = (
+            deque()
+        )  # together, after the step: a caller that is woken in between takes the interpreter from the rest of it
         self.blocks_held = 0  # by requests, when the last one ended; what only the prefix cache keeps is not counted
 
     @property
@@ -71,15 +74,19 @@ class Scheduler:
         self.waiting.append(job)
 
     def step(self) -> None:
-        """End what was cancelled, admit what fits, run one pass, let every loop whose asks are answered go on."""
-        self._end_cancelled()
-        while self.waiting and self.reserved + self.waiting[0].reserve <= self.forward.pool.size:
-            self._begin(self.waiting.popleft())
-        pieces = self._compose()
-        if pieces:
-            self._pass(pieces)
-        for each in [each for each in self.running if each.ready()]:
-            self._advance(each, self._answer)
+        """End what was cancelled, admit what fits, run one pass, let every loop whose asks are answered go on, tell of all."""
+        try:
+            self._end_cancelled()
+            while self.waiting and self.reserved + self.waiting[0].reserve <= self.forward.pool.size:
+                self._begin(self.waiting.popleft())
+            pieces = self._compose()
+            if pieces:
+                self._pass(pieces)
+            for each in [each for each in self.running if each.ready()]:
+                self._advance(each, self._answer)
+        finally:
+            while self._telling:
+                self._telling.popleft().flush()
         self.forward.save_prefixes()  # after the first tokens were told
         self.running = self.running[1:] + self.running[:1]  # where a pass is too small for all, each is first in turn
 
@@ -178,7 +185,7 @@ class Scheduler:
             each.answers = [[] for _ in each.asks]
             if each.job.is_tainted:
                 self.forward.forget_prefixes()
-            each.job.flush()
+            self._telling.append(each.job)
         except StopIteration:
             self._end(each, None)
         except BaseException as error:  # also SystemExit from a validator and panics of native code: the engine goes on
@@ -208,7 +215,7 @@ class Scheduler:
         each.job.drop_all()
         self.blocks_held = self.forward.pool.in_use - self.forward.prefix.evictable
         if error is None:
-            each.job.flush()
+            self._telling.append(each.job)
         else:
             each.job.fail(error)
 

@@ -5,7 +5,7 @@
 
 and none where what is drafted in their place, k tokens of another part of the drafter, is worth more. rate is what time brings otherwise, tokens
 per second at that k (pace.py, as L, R and cost), without another part those of plain decoding; trust is the share of
-what was promised that came true, over this request: it leans on 1, and on nothing that is long ago.
+what was promised that came true, over this request: it leans on the share of all requests, which leans on 1, and both on nothing that is long ago.
 So a text that copies is drafted far ahead where it copies, whatever its other guesses are like.
 In: probabilities, what became of them.   Out: a number of guesses.
 Knows nothing about: drafters, trees.
@@ -18,28 +18,36 @@ from collections.abc import Sequence
 
 REACH = 16  # guesses that are looked at
 _PRIOR = 2.0  # tokens that trust in a drafter counts for
-_MEMORY = 0.99  # what counts keep from pass to pass
+_MEMORY = 0.99  # what a request's counts keep from pass to pass
+_MEMORY_OF_ALL = 0.998  # and those of all requests, from any one's pass to the next: some day everything is tried again
 
 
 class Trust:
-    """Of the tokens that one sample's drafter promised, those that came: more or less than 1."""
+    """Of the tokens that a drafter promised one sample, those that came: more or less than 1. `of_all` is that of an engine's samples together."""
 
-    def __init__(self) -> None:
+    def __init__(self, of_all: Trust | None = None) -> None:
+        self._of_all = of_all
         self._promised = self._kept = 0.0
 
     def fade(self) -> None:
         """A pass later."""
-        self._promised *= _MEMORY
-        self._kept *= _MEMORY
+        memory = _MEMORY_OF_ALL if self._of_all is None else _MEMORY
+        self._promised *= memory
+        self._kept *= memory
+        if self._of_all is not None:
+            self._of_all.fade()
 
     def learn(self, promised: float, kept: int) -> None:
         """Guesses with so many tokens in sum of their probabilities; so many of them were right."""
         self._promised += promised
         self._kept += kept
+        if self._of_all is not None:
+            self._of_all.learn(promised, kept)
 
     @property
     def share(self) -> float:
-        return (self._kept + _PRIOR) / (self._promised + _PRIOR)
+        prior = _PRIOR * (1.0 if self._of_all is None else self._of_all.share)
+        return (self._kept + prior) / (self._promised + _PRIOR)
 
 
 def worthwhile(gains: Sequence[float], prices: Sequence[float], *, least: float = 0.0) -> tuple[int, float]:

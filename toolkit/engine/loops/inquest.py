@@ -128,13 +128,16 @@ class Inquest:
                 return _Cause("parser", start, problem.offset, tokens, problem.violation.message)
         if not sample.is_over:
             return None
-        result, size = sample.result(), len(raw_bytes(sample.ids, self.job.tokenizer))
+        result = sample.result()
         if result.valid is False and not is_cut(result) and not self._stopped_inside(result):
             worst = result.violations[-1]
-            return _Cause("validator", start, size, tokens, f"{worst.keyword}: {worst.message}")
+            return _Cause("validator", start, self._size(sample), tokens, f"{worst.keyword}: {worst.message}")
         if self.oversight.wants(self.job.id, sample.index, sample.seed):
-            return _Cause("audit", start, size, tokens, "plain decoding gives another text")
+            return _Cause("audit", start, self._size(sample), tokens, "plain decoding gives another text")
         return None
+
+    def _size(self, sample: Sample) -> int:
+        return len(raw_bytes(sample.ids, self.job.tokenizer))
 
     def _stopped_inside(self, result: Completion) -> bool:
         """A stop string or stop id ended the text inside its grammar: right up to there, as the mask made it, and not whole by wish."""

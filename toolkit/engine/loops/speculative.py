@@ -22,7 +22,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from toolkit.draft.contract import Budget, Commit, Drafter, Source
+from toolkit.draft.contract import NEVER, Budget, Commit, Drafter, Source
 from toolkit.draft.tree import EMPTY, DraftTree
 from toolkit.engine.job import Ask, Job, Loop
 from toolkit.engine.loops.inquest import Inquest
@@ -35,7 +35,7 @@ from toolkit.engine.sequence import Sequence
 from toolkit.errors import CancelledError, ToolkitError, UsageError
 from toolkit.kv.view import WIDE
 
-MOST_WAITING = 16  # passes of which a drafter that rests is told at once
+MOST_WAITING = 64  # passes of which a drafter that rests is told at once
 MOST_SAID = 300  # characters of an error in a note
 
 
@@ -89,6 +89,7 @@ class Line:
         self._heard = 0  # tokens of the text after the last pass
         self._known = 0  # of which the drafter has been told
         self._waiting: list[Tensor] = []  # hidden rows that it has not, of passes without a tree
+        self._rests = False  # the pass that is under way goes without the drafter, whatever it would bring
         self._handled = 0.0  # seconds with the pass that is under way, less the drafter's own
         self._guard(self._open, seed * 1_000_003 + index)
 
@@ -96,21 +97,21 @@ class Line:
         """The next pass: what is pending, with a tree behind it where that pays."""
         if self.inquest.recheck is not None:
             return self.inquest.recheck.ask()
-        self._handled = -time.perf_counter()
         sample = self.sample
         self._tree = EMPTY
+        if self._drafter is not None and self._stride.rests:
+            self.job.books.rested += 1
+            self._rests, self.hidden = True, [] if self._source.needs_hidden else None
+            return Ask(sample.sequence, sample.rows_wanted, hidden=self.hidden)
+        self._handled = -time.perf_counter()
         if self._drafter is not None and self.inquest.oversight.breaker.is_held:
             sample.notes.append(f"speculation is on hold: {self.inquest.oversight.breaker.reason}")
             self._drop()
         if self._drafter is not None and (why := self._stride.is_too_slow):
             self._switch_off(why)
-        if self._drafter is not None and self._stride.rests:
-            self.job.books.rested += 1
-        elif self._drafter is not None and sample.room > 1 and sample.sequence.pending <= WIDE and not sample.reason:
+        if self._drafter is not None and sample.room > 1 and sample.sequence.pending <= WIDE and not sample.reason:
             budget = self._stride.budget(sample.room - 1)
             if budget.nodes or budget.reach:
-                self._guard(self._catch_up)
-            if self._drafter is not None and (budget.nodes or budget.reach):
                 self._tree = self._guard(self._propose, budget) or EMPTY
             if not budget.nodes and not self._tree:
                 self.job.books.rested += 1
@@ -120,7 +121,9 @@ class Line:
 
     def take(self, rows: Tensor) -> None:
         """Walk, keep what was accepted, look at it, tell the caller and the drafter."""
-        self._handled -= time.perf_counter()
+        rests, self._rests = self._rests, False
+        if not rests:
+            self._handled -= time.perf_counter()
         inquest = self.inquest
         if inquest.recheck is not None:
             if inquest.recheck.take(rows):
@@ -142,13 +145,19 @@ class Line:
         if self.sample.done:
             inquest.close()
         elif self._drafter is not None and not self.sample.reason:
-            self._stride.hear(len(self.sample.sequence.tokens) - self._heard)
-            self._heard = len(self.sample.sequence.tokens)
             if self.hidden is not None:
                 self._waiting += self.hidden
-            if self._tree or len(self._waiting) >= MOST_WAITING:
-                self._guard(self._observe, walk)
-            self._stride.handle(self._handled + time.perf_counter(), drafted=len(self._tree) > 0)
+            if not rests or len(self._waiting) >= MOST_WAITING:
+                self._note(walk)
+            if not rests:
+                self._stride.handle(self._handled + time.perf_counter(), drafted=len(self._tree) > 0)
+
+    def _note(self, walk: Walk) -> None:
+        """Count what became text, and tell the drafter of it where it had a part or too much has gathered."""
+        heard, self._heard = self._heard, len(self.sample.sequence.tokens)
+        self._stride.hear(self._heard - heard)
+        if self._tree or len(self._waiting) >= MOST_WAITING:
+            self._guard(self._observe, walk, self._source.needs_hidden)
 
     def verify(self, rows: Tensor) -> Walk:
         """The sample goes down the tree; keys and values of what it took are kept."""
@@ -195,6 +204,7 @@ class Line:
 
     def _propose(self, budget: Budget) -> DraftTree:
         assert self._drafter is not None
+        self._catch_up(budget)
         tree = vet(self._drafter.propose(budget), budget, self._vocab_size)
         ends = frozenset() if self.job.request.sampling.ignore_eos else frozenset(self.job.tokenizer.eos_ids)
         pruned = prune(tree, self.sample.sequence.matcher, ends)
@@ -203,18 +213,19 @@ class Line:
             self._stride.asked(sum(pruned.chances or ()) / promised if promised else 1.0)
         return pruned
 
-    def _catch_up(self) -> None:
-        """Tell the drafter of passes in which it had no part."""
-        if self._known < len(self.sample.sequence.tokens):
-            self._observe(None)
+    def _catch_up(self, budget: Budget) -> None:
+        """Tell the drafter of passes in which it had no part; of their hidden rows only where it may now make use of them."""
+        with_rows = len(self._waiting) > 0 and (budget.nodes > 0 or budget.least < NEVER)
+        if with_rows or self._known < len(self.sample.sequence.tokens):
+            self._observe(None, with_rows)
 
-    def _observe(self, walk: Walk | None) -> None:
+    def _observe(self, walk: Walk | None, with_rows: bool) -> None:
         """Tell the drafter what became text since; `walk` is the way down the last pass' tree, if it had one."""
         assert self._drafter is not None
         sequence, tree = self.sample.sequence, self._tree if walk is not None else EMPTY
         tokens = tuple(sequence.tokens[self._known :])
         self._known = len(sequence.tokens)
-        if not self._source.needs_hidden:
+        if not with_rows:
             self._drafter.observe(Commit(tokens))
             return
         is_part, hidden = len(self._waiting) == 1, self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting)

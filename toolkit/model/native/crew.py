@@ -9,7 +9,7 @@ Invariants: the loser is tried again, ever more rarely while it goes on losing; 
 
 from __future__ import annotations
 
-_SOONEST, _LATEST = 16, 512  # passes between two trials of the loser
+_SOONEST, _LATEST = 2, 512  # passes between two trials of the loser: soon at first, what made it lose may have been chance
 _WEIGHT = 0.3  # of the newest measurement
 
 
