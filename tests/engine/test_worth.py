@@ -359,7 +359,11 @@ def test_a_drafter_without_passes_is_not_asked_on_account_of_passes_that_nobody_
 def test_a_draft_model_that_is_dear_in_the_first_pass_after_a_rest_alone_is_found_to_pay_again() -> None:
     """After a rest it reads, and nothing that it needs is in the processor's caches: one pass now and then would say for ever that it does not pay."""
     pace = Pace(costs_of(MEASURED))
-    pace.passes.count, pace.passes.seconds, pace.passes.saved = 100, 6.0, 4.0  # of other texts, or of an hour in which others wanted the machine
+    pace.passes.count, pace.passes.seconds, pace.passes.saved = (
+        100,
+        6.0,
+        4.0,
+    )  # of other texts, or of an hour in which others wanted the machine
     stride, rested, asked = pace.stride(PARAMS, "all"), True, 0
     for _ in range(4000):
         stride.hear(2)
