@@ -428,7 +428,7 @@ def test_behind_a_long_prompt_sizes_that_were_not_measured_there_cost_what_they_
             costs.learn(1, seconds(1, 2000), listed=2000, seen=2000)
     for rows in (1, 2, 3, 8, 16):
         assert abs(told(rows) - seconds(rows, 2000)) < 1e-4 * seconds(rows, 2000)
-    assert untold(8) - untold(1) < 0.1 * (seconds(8, 2000) - seconds(1, 2000))  # rows would seem to cost next to nothing
+    assert untold(8) - untold(1) < 0.2 * (seconds(8, 2000) - seconds(1, 2000))  # rows would seem to cost hardly anything
 
 
 @pytest.mark.parametrize(("times_list", "times_slot"), [(1, 1), (3, 1), (1, 5), (5, 5), (0, 0)])
@@ -446,3 +446,27 @@ def test_attention_that_was_measured_wrong_spoils_neither_long_nor_short_context
             costs.learn(1, seconds(1, length), listed=length, seen=length)
         for rows in (1, 2, 8):
             assert 0.6 < costs(rows) / seconds(rows, length) < 1.6, (rows, length, costs(rows), seconds(rows, length))
+
+
+def test_a_rare_size_that_was_measured_in_a_bad_moment_costs_no_more_than_larger_ones() -> None:
+    costs = costs_of({1: 5.0, 4: 7.0, 6: 7.5, 8: 8.0, 16: 12.0})
+    costs.learn(5, 14.0)
+    costs.learn(5, 14.0)
+    assert costs(4) == 7.0 and costs(5) == 7.5
+
+
+def test_a_pass_behind_a_draft_model_says_nothing_of_plain_decoding() -> None:
+    """It finds other weights in the processor's caches; with drafts it is as any with drafts is."""
+    costs = costs_of({1: 5.0, 4: 7.0})
+    for _ in range(50):
+        costs.disturb()
+        costs.learn(1, 6.0, drafted=0)
+        costs.disturb()
+        costs.learn(4, 7.0, drafted=3)
+    assert (costs(1), costs(4)) == (5.0, 7.0)
+    costs.disturb()
+    costs.learn(4, 8.0, drafted=3)
+    assert costs(4) == pytest.approx(7.1)
+    for _ in range(50):
+        costs.learn(1, 6.0, drafted=0)
+    assert costs(1) == pytest.approx(6.0, abs=0.01)

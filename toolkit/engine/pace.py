@@ -43,6 +43,7 @@ _NEWEST = 0.1  # weight of the newest such time
 _NEWEST_PASSES = 0.04  # and where it decides about passes of a draft model: most of those bring nothing, a few much
 _EXPLORE_PASSES = 0.01  # as EXPLORE, of passes of a draft model whose guesses' chances are known
 _TRIAL = 8  # such passes of a line, one a pass of the target, that tell whether they would pay
+_IN_DOUBT = 1.25  # times what they bring that passes may take until they are given up: what one brings is nothing or much
 _FIRST = 8  # such passes of an engine that are made whatever they bring
 _GOES_ON = 0.6  # of the tokens behind a right guess that are right as well; heads trained here: .56 to .60 (their cards)
 
@@ -81,6 +82,7 @@ class Asks:
     saved: float = 0.0  # of a line's time, those in vain counted, as far as the chances are true
     count: int = 0
     rested: int = 0  # passes of any line without one, since the last
+    pays: bool = True  # as far as one could say
 
     def learn(self, seconds: float | None, saved: float) -> None:
         """One more; seconds: None = they say nothing."""
@@ -101,8 +103,7 @@ class Pace:
         self.acceptance = Acceptance(memory=0.999)
         self.drafts = DraftCosts()
         self.rested = 0  # passes without a draft, of all lines, since the last trial of any
-        self.asks = Asks(_NEWEST, 9)  # of drafters of known chances that guess at next to no cost
-        self.passes = Asks(_NEWEST_PASSES, 0)  # of those whose guesses take passes of a draft model
+        self._asked: dict[tuple[bool, int], Asks] = {}
         self.trusts = {False: Trust(), True: Trust()}  # True: guesses that took passes of a draft model
         self._tokens, self._nodes = tokens, nodes
         self._asking = -1  # at which pass lines were last allowed to ask
@@ -119,6 +120,18 @@ class Pace:
     def stride(self, sampling: SamplingParams, chances: Chances = "none") -> Stride:
         self.lines += 1
         return Stride(self, sampling, chances)
+
+    @property
+    def asks(self) -> Asks:
+        """Of drafters of known chances that guess at next to no cost, with about as many lines as run now."""
+        key = False, self.lines.bit_length()
+        return self._asked.get(key) or self._asked.setdefault(key, Asks(_NEWEST, 9))
+
+    @property
+    def passes(self) -> Asks:
+        """Of those whose guesses take passes of a draft model, likewise: what is right for one line says nothing of eight."""
+        key = True, self.lines.bit_length()
+        return self._asked.get(key) or self._asked.setdefault(key, Asks(_NEWEST_PASSES, 0))
 
     def cost(self, rows: int) -> float:
         """Seconds (or whatever unit costs have) from one pass of so many rows to the next, drafts aside."""
@@ -155,7 +168,8 @@ class Pace:
     def passes_pay(self) -> bool:
         """Whether passes of a draft model bring more than they take."""
         asks = self.passes
-        return asks.count < _FIRST or asks.seconds <= asks.saved
+        asks.pays = asks.count < _FIRST or asks.seconds <= asks.saved * (_IN_DOUBT if asks.pays else 1.0)
+        return asks.pays
 
     def may_try(self, unread: int) -> bool:
         """Whether some passes of a draft model may be made where they do not pay, what was read meanwhile in the price.
@@ -209,6 +223,7 @@ class Stride:
         self._asked_for_worth = False  # the time that it took is told next
         self._passes = 0  # of a draft model, one after the other, for that answer
         self._saves = 0.0  # what it brings
+        self._told_s = 0.0  # what the drafter took to be told of what became text, since it was last asked
         self._trial_left = 0  # passes for which it makes passes of a draft model although they do not pay
 
     @property
@@ -306,7 +321,10 @@ class Stride:
     def spend(self, seconds: float) -> None:
         """The drafter was busy for so long."""
         if self._asked_for_worth:
-            self._account(seconds)
+            self._account(seconds + self._told_s)
+            self._told_s = 0.0
+        elif self._guessed:
+            self._told_s += seconds
         self._spent += seconds
         self._busy += seconds
 
@@ -321,6 +339,7 @@ class Stride:
             asks.learn(seconds, self._saves)
         self._since = 0
         if passes:
+            pace.costs.disturb()
             pace.drafts.learn(seconds, passes, self._unread)
             self._unread = 0
         self._asked_for_worth, self._passes, self._saves = False, 0, 0.0

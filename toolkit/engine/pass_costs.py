@@ -15,6 +15,7 @@ from bisect import bisect_left, bisect_right, insort
 _WEIGHT = 0.1  # of the newest measurement
 _MOST = 2.0  # times what is known that a measurement counts for at most
 _STALE = 64  # passes
+_LARGER = 3  # sizes, itself and the next ones, the least of which a size costs
 _MATTERS = 0.2  # of a pass' time: attention that is said to take more is looked at
 _ROWS = 0.1  # of a pass' time: what its rows take at least, whatever attention is said to
 
@@ -37,6 +38,7 @@ class PassCosts:
         self._passes = 0
         self._load = 1.0  # seconds of what is measured now over the least of its size
         self._took_s, self._rows = 0.0, 0  # in all, as it was
+        self._disturbed = False
         self.undrafted = 0  # rows of the last pass that were no drafts
 
     def learn(self, rows: int, seconds: float, *, drafted: int | None = None, listed: int = 0, seen: int = 0) -> None:
@@ -51,6 +53,9 @@ class PassCosts:
         self._bound(rows, seconds)
         seconds = max(seconds - self._attention(rows), _ROWS * seconds)
         self._passes += 1
+        disturbed, self._disturbed = self._disturbed, False
+        if disturbed and not drafted and rows in self._seconds:
+            return
         inside = bool(self._sizes) and self._sizes[0] <= rows <= self._sizes[-1]
         known = self._by_rows(rows) if inside else seconds
         if rows not in self._seconds:
@@ -64,6 +69,13 @@ class PassCosts:
     def __call__(self, rows: int) -> float:
         """Rows beyond the largest measured size cost as its average row. 1 a row while nothing is known."""
         return self._by_rows(rows) + self._attention(rows) if self._sizes else float(rows)
+
+    def disturb(self) -> None:
+        """A draft model has run since the last pass: what the next one takes, if it has no drafts, is not what it takes where none runs.
+
+        Other weights lie in the processor's caches then; taken for the price of plain decoding, that would make drafts seem worth more than they are.
+        """
+        self._disturbed = True
 
     @property
     def so_far(self) -> tuple[float, int, int]:
@@ -89,13 +101,17 @@ class PassCosts:
         sizes = self._sizes
         place = bisect_left(sizes, rows)
         if place == len(sizes):
-            return self._of(sizes[-1]) * rows / sizes[-1]
+            return self._of(place - 1) * rows / sizes[-1]
         if place == 0 or sizes[place] == rows:
-            return self._of(sizes[place])
+            return self._of(place)
         low, high = sizes[place - 1], sizes[place]
         share = (rows - low) / (high - low)
-        return self._of(low) * (1 - share) + self._of(high) * share
+        return self._of(place - 1) * (1 - share) + self._of(place) * share
 
-    def _of(self, size: int) -> float:
+    def _of(self, place: int) -> float:
+        """Seconds of the size at a place, at most those of the next larger ones: a rare size was perhaps measured in a bad moment."""
+        return min([self._alone(size) for size in self._sizes[place : place + _LARGER]])
+
+    def _alone(self, size: int) -> float:
         is_fresh = self._passes - self._seen[size] < _STALE
         return self._seconds[size] if is_fresh else self._least[size] * self._load
