@@ -254,9 +254,8 @@ class Stride:
         pace = self._pace
         may_pass = self._may_pass()
         if k == 0 and not pace.may_ask() and not (may_pass and pace.passes.count):
-            self._rest = (
-                _REST - pace.costs.so_far[1] % _REST
-            )  # all lines look again in the same pass: what runs for one is in the caches for the next
+            # all lines look again in the same pass: what runs for one is in the processor's caches for the next
+            self._rest = _REST - pace.costs.so_far[1] % _REST
             return Budget(0, 0, self._sampling)
         return Budget(k, k, self._sampling, min(room, REACH), self._worth, self._least() if may_pass else NEVER)
 

@@ -57,9 +57,8 @@ class Scheduler:
         self._costs = costs
         self.waiting: deque[Job] = deque()
         self.running: list[_Running] = []
-        self._telling: deque[Job] = (
-            deque()
-        )  # together, after the step: a caller that is woken in between takes the interpreter from the rest of it
+        # told together, after the step: a caller that is woken in between takes the interpreter from the rest of it
+        self._telling: deque[Job] = deque()
         self.blocks_held = 0  # by requests, when the last one ended; what only the prefix cache keeps is not counted
 
     @property
