@@ -230,3 +230,25 @@ def test_what_a_pass_gave_is_told_when_all_of_its_requests_have_gone_on(engine: 
         requests = [Request(prompt="Tell me: ", id=f"{i}", sampling=replace(GREEDY, max_tokens=8)) for i in range(3)]
         assert sum(isinstance(event, Done) for event in engine.generate(requests)) == 3
     assert "ooottt" * 4 in "".join(name[0] for name in order)
+
+
+def test_passes_with_prompts_count_as_time_too() -> None:
+    """Where prompts come all the time, nobody learns from a pass; a drafter that rests is to be asked again all the same."""
+    with EmbeddedEngine("tiny", kv_blocks=256, block_size=4, drafter="ngram", prefix_cache=False) as opened:
+        before = opened._pace.costs.clock  # type: ignore[union-attr]
+        found = opened.complete("Tell me: " * 9, max_tokens=5, ignore_eos=True)
+        assert opened._pace.costs.clock - before == found.usage.passes >= 5  # type: ignore[union-attr]
+
+
+def test_a_drafter_that_opens_slowly_does_not_make_passes_seem_to_take_less_than_nothing(engine: EmbeddedEngine) -> None:
+    source, pace = right([]), Pace(costs_of(MEASURED))
+    start = source.open
+
+    def slowly(seed: int) -> object:
+        time.sleep(0.02)
+        return start(seed)
+
+    source.open = slowly  # type: ignore[assignment,method-assign]
+    for _ in range(3):
+        decode(engine, pace, replace(GREEDY, max_tokens=2), source)
+    assert pace.drafts.plain_s > 0.0

@@ -155,7 +155,7 @@ class Pace:
 
         All lines that look in the same pass hear the same: what runs for the first of them is in the processor's caches for the next.
         """
-        asks, now = self.asks, self.costs.so_far[1]
+        asks, now = self.asks, self.costs.clock
         if now == self._asking:
             return True
         rested = max(1, now - self._asking)
@@ -255,7 +255,7 @@ class Stride:
         may_pass = self._may_pass()
         if k == 0 and not pace.may_ask() and not (may_pass and pace.passes.count):
             # all lines look again in the same pass: what runs for one is in the processor's caches for the next
-            self._rest = _REST - pace.costs.so_far[1] % _REST
+            self._rest = _REST - pace.costs.clock % _REST
             return Budget(0, 0, self._sampling)
         return Budget(k, k, self._sampling, min(room, REACH), self._worth, self._least() if may_pass else NEVER)
 
@@ -268,6 +268,7 @@ class Stride:
             return True
         if self._pace.may_try(self._unread):
             self._trial_left = _TRIAL - 1
+            self._pace.passes.rested = 0  # one line at a time, whatever comes of it
             return True
         return False
 

@@ -36,6 +36,7 @@ class PassCosts:
         self._seen: dict[int, int] = {}  # at which pass a size was last measured
         self._sizes: list[int] = []  # rising
         self._passes = 0
+        self.clock = 0  # passes in all, those that nothing is learned from as well
         self._load = 1.0  # seconds of what is measured now over the least of its size
         self._took_s, self._rows = 0.0, 0  # in all, as it was
         self._disturbed = False
@@ -53,6 +54,7 @@ class PassCosts:
         self._bound(rows, seconds)
         seconds = max(seconds - self._attention(rows), _ROWS * seconds)
         self._passes += 1
+        self.clock += 1
         disturbed, self._disturbed = self._disturbed, False
         if disturbed and not drafted and rows in self._seconds:
             return

@@ -163,7 +163,9 @@ class Scheduler:
             for owner in owners if len(owners) > 1 else ():
                 self._pass([piece for piece in pieces if piece.owner is owner])
             return
-        if self._costs is not None and is_decode:
+        if self._costs is not None and not is_decode:
+            self._costs.clock += 1
+        elif self._costs is not None:
             seconds, feeds = time.perf_counter() - began, [piece.feed for piece in pieces]
             lengths, sizes = [feed.sequence.table.length for feed in feeds], [feed.size for feed in feeds]
             seen = sum(length * size for length, size in zip(lengths, sizes, strict=True))

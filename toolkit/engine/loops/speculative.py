@@ -35,7 +35,7 @@ from toolkit.engine.sequence import Sequence
 from toolkit.errors import CancelledError, ToolkitError, UsageError
 from toolkit.kv.view import WIDE
 
-MOST_WAITING = 64  # passes of which a drafter that rests is told at once
+MOST_WAITING = 32  # passes of which a drafter that rests is told at once
 MOST_SAID = 300  # characters of an error in a note
 
 
@@ -92,6 +92,7 @@ class Line:
         self._rests = False  # the pass that is under way goes without the drafter, whatever it would bring
         self._handled = 0.0  # seconds with the pass that is under way, less the drafter's own
         self._guard(self._open, seed * 1_000_003 + index)
+        self._handled = 0.0  # to open a drafter is no part of a pass
 
     def ask(self) -> Ask:
         """The next pass: what is pending, with a tree behind it where that pays."""
@@ -107,6 +108,7 @@ class Line:
         if self._drafter is not None and self.inquest.oversight.breaker.is_held:
             sample.notes.append(f"speculation is on hold: {self.inquest.oversight.breaker.reason}")
             self._drop()
+        self._hear()
         if self._drafter is not None and (why := self._stride.is_too_slow):
             self._switch_off(why)
         if self._drafter is not None and sample.room > 1 and sample.sequence.pending <= WIDE and not sample.reason:
@@ -154,10 +156,13 @@ class Line:
 
     def _note(self, walk: Walk) -> None:
         """Count what became text, and tell the drafter of it where it had a part or too much has gathered."""
-        heard, self._heard = self._heard, len(self.sample.sequence.tokens)
-        self._stride.hear(self._heard - heard)
+        self._hear()
         if self._tree or len(self._waiting) >= MOST_WAITING:
             self._guard(self._observe, walk, self._source.needs_hidden)
+
+    def _hear(self) -> None:
+        heard, self._heard = self._heard, len(self.sample.sequence.tokens)
+        self._stride.hear(self._heard - heard)
 
     def verify(self, rows: Tensor) -> Walk:
         """The sample goes down the tree; keys and values of what it took are kept."""
@@ -175,6 +180,7 @@ class Line:
 
     def _drop(self) -> None:
         drafter, self._drafter = self._drafter, None
+        self._waiting = []
         if drafter is not None:
             try:
                 drafter.close()
