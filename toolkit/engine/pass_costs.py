@@ -5,7 +5,7 @@
 The last two are attention's: without them a pass of some rows behind a long prompt, not yet measured there, would seem cheaper than one of one row.
 They are measured once, by differences; a pass in use that leaves less than its rows ever took shows that they are too large, and they shrink.
 In: rows, what they see and seconds, pass by pass.   Out: seconds for any number of rows behind what those of the last pass saw.
-Knows nothing about: drafts, but how many of the last pass' rows were some.
+Knows nothing about: drafts, but how many of the last pass' rows were some, and whether a draft model ran before it.
 """
 
 from __future__ import annotations
