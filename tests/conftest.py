@@ -42,10 +42,10 @@ def engines() -> Iterator[WeakSet[Any]]:
 @pytest.fixture(scope="session", autouse=True)
 def no_drafter_is_slow_because_the_machine_is_busy() -> Iterator[None]:
     """What a drafter may take before it is switched off is time: tests about that say how much (`tests/engine/test_hostile_drafts.py`)."""
-    from toolkit.engine import pace
+    from toolkit.engine import stride
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pace, "PATIENCE", 60.0)
+        patch.setattr(stride, "PATIENCE", 60.0)
         yield
 
 

@@ -17,11 +17,12 @@ from tests.engine.test_speculative import SCHEMA, plain, run, same
 from toolkit.contracts import Grammar, Request, SamplingParams
 from toolkit.draft.contract import Budget
 from toolkit.draft.tree import DraftTree, chain
-from toolkit.engine import pace as pacing
+from toolkit.engine import stride as pacing
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.engine.loops.speculative import MOST_SAID
 from toolkit.engine.pace import Pace
 from toolkit.engine.pass_costs import PassCosts
+from toolkit.engine.stride import Stride
 from toolkit.errors import UsageError
 from toolkit.grammar.llguidance_backend import LLMatcher
 
@@ -189,7 +190,7 @@ def test_a_drafter_may_take_the_time_to_read_that_the_target_takes(monkeypatch: 
     costs = PassCosts()
     for rows, seconds in ((1, 0.01), (64, 0.1)):
         costs.learn(rows, seconds)
-    stride = Pace(costs).stride(SamplingParams())
+    stride = Stride(Pace(costs), SamplingParams())
     stride.hear(6400)
     stride.spend(10.9)
     assert stride.is_too_slow == ""
@@ -205,7 +206,7 @@ def test_a_drafter_on_a_busy_machine_may_be_as_late_as_the_target_is(monkeypatch
     monkeypatch.setattr(pacing, "PATIENCE", 1.0)
     costs = PassCosts()
     costs.learn(1, 0.01)
-    before, stride = (Pace(costs).stride(SamplingParams()) for _ in range(2))
+    before, stride = (Stride(Pace(costs), SamplingParams()) for _ in range(2))
     for _ in range(20):
         stride.learn(chain([1] * 4), 0)
         costs.learn(1, 0.3)
@@ -213,7 +214,7 @@ def test_a_drafter_on_a_busy_machine_may_be_as_late_as_the_target_is(monkeypatch
     assert stride.is_too_slow == ""
     stride.spend(1.5)
     assert "it took 25.5 s, its 80 guesses could save 24.0 s at most" in stride.is_too_slow
-    later = Pace(costs).stride(SamplingParams())  # held up before it began, not since
+    later = Stride(Pace(costs), SamplingParams())  # held up before it began, not since
     for each in (before, later):
         each.learn(chain([1] * 4), 0)
         each.spend(1.5)

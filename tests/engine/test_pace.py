@@ -16,10 +16,12 @@ import pytest
 
 from toolkit.contracts import SamplingParams
 from toolkit.draft.tree import chain
+from toolkit.engine.acceptance import Acceptance
 from toolkit.engine.calibrate import attention
 from toolkit.engine.draft_costs import DraftCosts
-from toolkit.engine.pace import EXPLORE, LONGEST, LOSS, MARGIN, Acceptance, Pace, Stride
+from toolkit.engine.pace import LONGEST, Pace
 from toolkit.engine.pass_costs import PassCosts
+from toolkit.engine.stride import EXPLORE, LOSS, MARGIN, Stride
 
 PARAMS = SamplingParams()
 ROOM = 64
@@ -86,7 +88,7 @@ def test_the_chosen_length_is_the_best_of_all(name: str, acceptance: tuple[float
     for lines, draft in itertools.product((1, 2, 4, 8, 16, 40), (0.0, 0.7)):
         pace = Pace(costs_of(TABLES[name]))
         pace.drafts.guess_s = draft
-        strides = [pace.stride(PARAMS) for _ in range(lines)]
+        strides = [Stride(pace, PARAMS) for _ in range(lines)]
         given(strides[0], acceptance)
         rates = rates_by_brute_force(TABLES[name], each(acceptance), lines, draft)
         assert pace.rates(each(acceptance)) == pytest.approx(rates), (lines, draft)
@@ -183,7 +185,7 @@ def speed_over_plain(rows: Sequence[Sequence[int]], acceptance: Sequence[float],
 def test_with_rising_batches_it_is_never_slower_than_plain_by_three_per_cent(lines: int, acceptance: tuple[float, ...]) -> None:
     for draft in (0.0, 0.5):
         pace = Pace(costs_of(MEASURED))
-        strides = [pace.stride(PARAMS) for _ in range(lines)]
+        strides = [Stride(pace, PARAMS) for _ in range(lines)]
         rows = lengths(strides, acceptance, 300, seed=lines, draft=draft)
         assert speed_over_plain(rows, acceptance, draft) >= 0.97
 
@@ -192,13 +194,13 @@ def test_with_rising_batches_it_is_never_slower_than_plain_by_three_per_cent(lin
 def test_a_batch_of_sixteen_turns_speculation_off_and_it_stays_off(acceptance: tuple[float, ...]) -> None:
     for seed in range(3):
         pace = Pace(costs_of(MEASURED))
-        rows = lengths([pace.stride(PARAMS) for _ in range(16)], acceptance, 600, seed)
+        rows = lengths([Stride(pace, PARAMS) for _ in range(16)], acceptance, 600, seed)
         assert all(k == 0 for row in rows[1:] for k in row)
 
 
 def test_where_nothing_pays_it_is_tried_ever_more_rarely_and_one_token_long() -> None:
     pace = Pace(costs_of(MEASURED))
-    (row,) = zip(*lengths([pace.stride(PARAMS)], (0.0,), 1200, seed=1), strict=True)
+    (row,) = zip(*lengths([Stride(pace, PARAMS)], (0.0,), 1200, seed=1), strict=True)
     tried = [at for at, k in enumerate(row) if k]
     late = [at for at in tried if at > 20]
     gaps = [b - a for a, b in itertools.pairwise(late)]
@@ -208,7 +210,7 @@ def test_where_nothing_pays_it_is_tried_ever_more_rarely_and_one_token_long() ->
 
 def test_a_drafter_that_gets_better_is_taken_up_again() -> None:
     pace = Pace(costs_of(MEASURED))
-    stride = pace.stride(PARAMS)
+    stride = Stride(pace, PARAMS)
     assert lengths([stride], (0.0,), 400, seed=1)[-1] == [0]
     assert lengths([stride], (1.0,), 4000, seed=1)[-1][0] > 4
 
@@ -216,16 +218,16 @@ def test_a_drafter_that_gets_better_is_taken_up_again() -> None:
 def test_a_text_that_copies_does_not_suffer_from_texts_before_it() -> None:
     pace = Pace(costs_of(MEASURED))
     for seed in range(20):
-        stride = pace.stride(PARAMS)
+        stride = Stride(pace, PARAMS)
         lengths([stride], (0.1,), 100, seed)
         stride.close()
-    (row,) = zip(*lengths([pace.stride(PARAMS)], (1.0,), 12, seed=1), strict=True)
+    (row,) = zip(*lengths([Stride(pace, PARAMS)], (1.0,), 12, seed=1), strict=True)
     assert row[0] > 0 and row[-1] == LONGEST
 
 
 def test_a_trial_waits_until_the_drafter_has_a_guess() -> None:
     pace = Pace(costs_of(MEASURED))
-    stride = pace.stride(PARAMS)
+    stride = Stride(pace, PARAMS)
     lengths([stride], (0.0,), 10, seed=1)
     asked = [stride.budget(ROOM).nodes for _ in range(40)]
     assert asked[-20:] == [1] * 20  # nothing was learnt meanwhile
@@ -235,7 +237,7 @@ def test_a_trial_waits_until_the_drafter_has_a_guess() -> None:
 
 def test_a_length_that_is_a_little_better_is_no_reason_to_change() -> None:
     pace = Pace(costs_of({1: 10.0, 64: 73.0}))  # 1 a row
-    stride = pace.stride(PARAMS)
+    stride = Stride(pace, PARAMS)
     given(stride, (0.72,))
     first = stride.budget(ROOM).nodes
     best = set()
@@ -250,7 +252,7 @@ def test_a_length_that_is_a_little_better_is_no_reason_to_change() -> None:
 
 def test_what_has_fallen_two_per_cent_behind_plain_decoding_is_given_up_at_once() -> None:
     pace = Pace(costs_of({1: 10.0, 2: 12.0, 3: 20.0}))
-    stride = pace.stride(PARAMS)
+    stride = Stride(pace, PARAMS)
     for share, k in ((0.4, 1), (0.19, 1), (0.17, 0), (0.24, 0), (0.27, 1)):  # 1.2 x plain pays from 0.2 on
         given(stride, (share,))
         assert stride.budget(ROOM).nodes == k, share
@@ -258,18 +260,18 @@ def test_what_has_fallen_two_per_cent_behind_plain_decoding_is_given_up_at_once(
 
 def test_a_slow_drafter_is_as_good_as_none() -> None:
     pace = Pace(costs_of(FLAT))
-    rows = lengths([pace.stride(PARAMS)], (0.9,), 100, seed=1, draft=50.0)
+    rows = lengths([Stride(pace, PARAMS)], (0.9,), 100, seed=1, draft=50.0)
     assert rows[0] == [LONGEST] and all(row == [0] for row in rows[1:16])
 
 
 def test_observing_plain_passes_is_no_part_of_what_a_draft_costs() -> None:
     pace = Pace(costs_of(STEEP))
-    stride = pace.stride(PARAMS)
+    stride = Stride(pace, PARAMS)
     for _ in range(10):
         assert stride.budget(ROOM).nodes == 0
         stride.spend(100.0)
     pace.costs = costs_of(FLAT)
-    pace.stride(PARAMS)  # another line is reason to think again
+    Stride(pace, PARAMS)  # another line is reason to think again
     k = stride.budget(ROOM).nodes
     assert k > 3 and pace.drafts.guess_s == 0.0
     stride.spend(3.0)
@@ -280,10 +282,10 @@ def test_observing_plain_passes_is_no_part_of_what_a_draft_costs() -> None:
 def test_bounds_that_were_given_are_kept_and_the_room_bounds_all() -> None:
     for options, budget in (({"tokens": 3}, (3, 3)), ({"nodes": 12}, (12, LONGEST)), ({"tokens": 4, "nodes": 9}, (9, 4))):
         pace = Pace(costs_of(STEEP), **options)
-        found = pace.stride(PARAMS).budget(ROOM)
+        found = Stride(pace, PARAMS).budget(ROOM)
         assert (found.nodes, found.depth) == budget and pace.widest("all") == max(options.values())
     short = Pace(costs_of(FLAT))
-    stride = short.stride(PARAMS)
+    stride = Stride(short, PARAMS)
     given(stride, (1.0,))
     assert stride.budget(2).nodes == 2
 
@@ -292,7 +294,7 @@ def test_rows_of_beams_and_plain_requests_in_the_same_passes_count() -> None:
     """Alone four lines speculate; beside 28 rows of others no row is free, and all would wait for their drafts."""
     for others, pays in ((0, True), (28, False)):
         pace = Pace(costs_of({1: 8.0, 4: 9.0, 12: 10.0, 32: 64.0, 64: 150.0}))
-        strides = [pace.stride(PARAMS) for _ in range(4)]
+        strides = [Stride(pace, PARAMS) for _ in range(4)]
         given(strides[0], (0.6,))
         pace.costs.learn(4 + others, pace.costs(4 + others), drafted=0)
         rates = pace.rates([0.6, 0.6])
@@ -303,7 +305,7 @@ def test_rows_of_beams_and_plain_requests_in_the_same_passes_count() -> None:
 
 def test_lines_that_ended_are_not_counted_and_may_end_twice() -> None:
     pace = Pace(costs_of(MEASURED))
-    one, two = pace.stride(PARAMS), pace.stride(PARAMS)
+    one, two = Stride(pace, PARAMS), Stride(pace, PARAMS)
     one.close()
     one.close()
     assert pace.lines == 1
@@ -321,7 +323,7 @@ def speed_of_requests(
     pace, noise = Pace(costs_of(MEASURED)), random.Random(lines)
     tokens, time = 0, 0.0
     for _ in range(requests):
-        strides = [pace.stride(PARAMS) for _ in range(lines)]
+        strides = [Stride(pace, PARAMS) for _ in range(lines)]
         unread = [prompt] * lines
         for stride in strides:
             stride.hear(prompt)
@@ -385,7 +387,7 @@ def test_a_drafter_that_was_held_up_comes_back() -> None:
     pace = Pace(costs_of(MEASURED))
     for _ in range(9):
         pace.drafts.learn(100.0, 1, 2)
-    stride = pace.stride(PARAMS)
+    stride = Stride(pace, PARAMS)
     given(stride, (0.9,))
     assert lengths([stride], (0.9,), 200, seed=1)[-1] == [0]
     stride.hear(20)
@@ -396,7 +398,7 @@ def test_trials_take_a_small_share_of_the_time_at_most() -> None:
     for guess, read in ((0.5, 0.0), (30.0, 0.0), (0.1, 0.05), (0.1, 0.5)):
         pace = Pace(costs_of(MEASURED))
         pace.drafts.guess_s, pace.drafts.read_s = guess, read
-        stride = pace.stride(PARAMS)
+        stride = Stride(pace, PARAMS)
         given(stride, (0.0,))
         passes = spent = 0.0
         for _ in range(4000):

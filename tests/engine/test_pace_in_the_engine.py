@@ -20,8 +20,9 @@ from toolkit.draft.tree import EMPTY, DraftTree, chain
 from toolkit.engine.calibrate import calibrate
 from toolkit.engine.embedded import EmbeddedEngine
 from toolkit.engine.job import Job
-from toolkit.engine.pace import LONGEST, Pace, Stride
+from toolkit.engine.pace import LONGEST, Pace
 from toolkit.engine.pass_costs import PassCosts
+from toolkit.engine.stride import Stride
 
 LENGTH = 60
 GREEDY = SamplingParams(max_tokens=LENGTH, ignore_eos=True)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.engine.test_pace import FLAT, MEASURED, PARAMS, ROOM, costs_of, lengths
 from toolkit.draft.contract import NEVER, Budget
 from toolkit.draft.tree import DraftTree, chain
-from toolkit.engine.pace import _GOES_ON, LONGEST, Pace
+from toolkit.engine.pace import LONGEST, Pace
+from toolkit.engine.stride import _GOES_ON, Stride
 from toolkit.engine.worth import REACH, Trust, worthwhile
 
 SHARES = st.lists(st.floats(0, 10), max_size=8)
@@ -46,7 +47,7 @@ def test_sure_guesses_are_taken_far_ahead_unsure_ones_not_at_all_and_fewer_where
     counts = []
     for lines in (1, 4, 16):
         pace = Pace(costs_of(MEASURED))
-        stride, *_ = [pace.stride(PARAMS, "some") for _ in range(lines)]
+        stride, *_ = [Stride(pace, PARAMS, "some") for _ in range(lines)]
         lengths([stride], (0.4,), 60, seed=1)
         falling = [0.95**n for n in range(1, REACH + 1)]
         budget = stride.budget(ROOM)
@@ -57,7 +58,7 @@ def test_sure_guesses_are_taken_far_ahead_unsure_ones_not_at_all_and_fewer_where
 
 def test_promises_that_do_not_come_true_are_believed_less_and_that_is_forgotten() -> None:
     pace = Pace(costs_of(MEASURED))
-    stride = pace.stride(PARAMS, "some")
+    stride = Stride(pace, PARAMS, "some")
     taken = []
     for _ in range(12):
         n = worth(stride.budget(ROOM), [0.6, 0.5, 0.4])
@@ -85,11 +86,11 @@ def test_trust_is_the_share_of_promised_tokens_that_came() -> None:
 
 def test_a_new_request_trusts_a_drafter_as_the_others_do_until_it_has_seen_for_itself() -> None:
     pace = Pace(costs_of(MEASURED))
-    stride = pace.stride(PARAMS, "all")
+    stride = Stride(pace, PARAMS, "all")
     for _ in range(40):
         stride.budget(ROOM)
         stride.learn(sure(4, [0.8, 0.7, 0.6, 0.5]), 1)
-    later = pace.stride(PARAMS, "all")._trusts[False]
+    later = Stride(pace, PARAMS, "all")._trusts[False]
     assert later.share == pytest.approx(1 / 2.6, abs=0.03)
     later.learn(20.0, 20)
     assert later.share > 0.9
@@ -97,7 +98,7 @@ def test_a_new_request_trusts_a_drafter_as_the_others_do_until_it_has_seen_for_i
 
 def test_sure_guesses_tell_nothing_of_those_that_are_left_to_measured_acceptance() -> None:
     plain, mixed = Pace(costs_of(FLAT)), Pace(costs_of(FLAT))
-    one, two = plain.stride(PARAMS), mixed.stride(PARAMS, "some")
+    one, two = Stride(plain, PARAMS), Stride(mixed, PARAMS, "some")
     noise = random.Random(1)
     for _ in range(100):
         right = noise.randrange(2)
@@ -115,7 +116,7 @@ def test_sure_guesses_tell_nothing_of_those_that_are_left_to_measured_acceptance
 def test_what_a_grammar_cut_was_never_promised() -> None:
     tree = sure(4, [0.9, 0.6, 0.5, 0.35]).keep([0])
     pace = Pace(costs_of(MEASURED))
-    stride = pace.stride(PARAMS, "all")
+    stride = Stride(pace, PARAMS, "all")
     for _ in range(50):
         stride.budget(ROOM)
         stride.learn(tree, 1)
@@ -128,7 +129,7 @@ def test_the_price_of_a_guess_is_todays_whatever_it_was_before(times: float) -> 
     counts = []
     for scale in (1.0, times):
         pace = Pace(costs_of(MEASURED))
-        stride = pace.stride(PARAMS, "all")
+        stride = Stride(pace, PARAMS, "all")
         worth(stride.budget(ROOM), [0.5])
         pace.costs = costs_of({rows: scale * seconds for rows, seconds in MEASURED.items()})
         counts.append([worth(stride.budget(ROOM), each) for each in chances])
@@ -137,7 +138,7 @@ def test_the_price_of_a_guess_is_todays_whatever_it_was_before(times: float) -> 
 
 def test_a_drafter_all_of_whose_chances_are_known_is_asked_for_nothing_else_and_rests_where_nothing_is_sure() -> None:
     pace = Pace(costs_of(MEASURED))
-    stride = pace.stride(PARAMS, "all")
+    stride = Stride(pace, PARAMS, "all")
     for _ in range(50):
         budget = stride.budget(ROOM)
         assert (budget.nodes, budget.depth) == (0, 0) and worth(budget, [0.1]) == 0
@@ -146,17 +147,17 @@ def test_a_drafter_all_of_whose_chances_are_known_is_asked_for_nothing_else_and_
 
 def test_bounds_that_were_given_leave_nothing_to_worth_and_the_room_bounds_it() -> None:
     for options in ({"tokens": 3}, {"nodes": 12}):
-        budget = Pace(costs_of(MEASURED), **options).stride(PARAMS, "some").budget(ROOM)
+        budget = Stride(Pace(costs_of(MEASURED), **options), PARAMS, "some").budget(ROOM)
         assert budget.worth is None and budget.reach == 0
-    assert Pace(costs_of(MEASURED)).stride(PARAMS).budget(ROOM).worth is None  # to one that tells no chances none is given
-    assert Pace(costs_of(MEASURED)).stride(PARAMS, "some").budget(3).reach == 3
+    assert Stride(Pace(costs_of(MEASURED)), PARAMS).budget(ROOM).worth is None  # to one that tells no chances none is given
+    assert Stride(Pace(costs_of(MEASURED)), PARAMS, "some").budget(3).reach == 3
     widest = [Pace(costs_of(MEASURED)).widest(chances) for chances in ("all", "some", "none")]  # type: ignore[arg-type]
     assert widest == [REACH, REACH, LONGEST]
 
 
 def test_a_drafter_that_takes_long_to_say_that_it_has_no_guess_is_asked_less_where_nothing_else_pays() -> None:
     pace = Pace(costs_of(MEASURED))
-    strides = [pace.stride(PARAMS, "all") for _ in range(16)]
+    strides = [Stride(pace, PARAMS, "all") for _ in range(16)]
     lengths(strides, (0.1,), 20, seed=1)
     assert all(stride.budget(ROOM).nodes == 0 for stride in strides)
     asked, count = 0.0, 4000
@@ -174,7 +175,7 @@ def test_a_drafter_that_takes_long_to_say_that_it_has_no_guess_is_asked_less_whe
 def speed(chances: Sequence[float], truth: float, lines: int) -> float:
     """Tokens per time over plain decoding's, of lines that are asked for chains with these chances, each token right with `truth`."""
     pace, noise = Pace(costs_of(MEASURED)), random.Random(lines)
-    strides = [pace.stride(PARAMS, "all") for _ in range(lines)]
+    strides = [Stride(pace, PARAMS, "all") for _ in range(lines)]
     tokens, time = 0, 0.0
     for _ in range(400):
         rows = lines
@@ -208,7 +209,7 @@ def test_whatever_is_promised_it_is_never_slower_than_plain_by_three_per_cent_fo
 def speed_of_both(chance: float, acceptance: float, *, known: bool) -> float:
     """Tokens per time where every second pass has one guess of known chance, which comes true as often, and a head has k guesses in any."""
     pace, noise = Pace(costs_of(MEASURED)), random.Random(3)
-    stride = pace.stride(PARAMS, "some" if known else "none")
+    stride = Stride(pace, PARAMS, "some" if known else "none")
     draft, tokens, time = 0.5, 0, 0.0
     for at in range(2000):
         budget = stride.budget(ROOM)
@@ -234,7 +235,7 @@ def test_a_guess_that_is_worth_less_than_the_heads_does_not_take_their_place(cha
 
 def test_what_the_loop_spends_on_a_pass_with_a_draft_is_part_of_its_price() -> None:
     pace = Pace(costs_of(MEASURED))
-    stride = pace.stride(PARAMS, "some")
+    stride = Stride(pace, PARAMS, "some")
     assert pace.drafts.handle_s == 0.0
     stride.handle(3.0, drafted=True)
     assert pace.drafts.handle_s == 0.0  # nothing is known of passes without one
@@ -251,7 +252,7 @@ def test_what_the_loop_spends_on_a_pass_with_a_draft_is_part_of_its_price() -> N
 
 def test_a_drafter_that_is_slow_to_say_no_is_asked_all_the_same_where_its_guesses_save_more() -> None:
     pace = Pace(costs_of(MEASURED))
-    stride = pace.stride(PARAMS, "all")
+    stride = Stride(pace, PARAMS, "all")
     falling = [0.95**n for n in range(1, REACH + 1)]
     asked = 0
     for at in range(400):
@@ -269,7 +270,7 @@ def test_a_drafter_that_is_slow_to_say_no_is_asked_all_the_same_where_its_guesse
 def passes_asked(chances: Sequence[float], seconds: float, *, cheap: bool = False) -> float:
     """Share of passes in which a draft model is run, whose guesses have these chances and cost `seconds` a pass."""
     pace = Pace(costs_of(MEASURED))
-    stride = pace.stride(PARAMS, "all")
+    stride = Stride(pace, PARAMS, "all")
     asked = 0
     for _ in range(800):
         budget = stride.budget(ROOM)
@@ -307,7 +308,7 @@ def speed_with_passes(promised: float, truth: float, lines: int, price: float) -
     each in passes of one row.
     """
     pace, noise = Pace(costs_of(MEASURED)), random.Random(lines)
-    strides = [pace.stride(PARAMS, "all") for _ in range(lines)]
+    strides = [Stride(pace, PARAMS, "all") for _ in range(lines)]
     tokens, time, seconds = 0, 0.0, price * costs_of(MEASURED)(1)
     for _ in range(1200):
         rows = lines
@@ -345,7 +346,7 @@ def test_guesses_that_cost_passes_are_never_slower_than_plain_by_three_per_cent_
 
 def test_a_drafter_without_passes_is_not_asked_on_account_of_passes_that_nobody_makes() -> None:
     pace = Pace(costs_of(MEASURED))
-    stride = pace.stride(PARAMS, "all")
+    stride = Stride(pace, PARAMS, "all")
     asked = 0
     for _ in range(800):
         if stride.budget(ROOM).reach:
@@ -364,7 +365,7 @@ def test_a_draft_model_that_is_dear_in_the_first_pass_after_a_rest_alone_is_foun
         6.0,
         4.0,
     )  # of other texts, or of an hour in which others wanted the machine
-    stride, rested, asked = pace.stride(PARAMS, "all"), True, 0
+    stride, rested, asked = Stride(pace, PARAMS, "all"), True, 0
     for _ in range(4000):
         stride.hear(2)
         budget = stride.budget(ROOM)
@@ -385,7 +386,7 @@ def test_one_more_guess_is_made_where_what_goes_before_is_likely_enough_for_its_
     least = []
     for seconds in (0.05, 0.2, 0.8):
         pace = Pace(costs_of(MEASURED))
-        stride = pace.stride(PARAMS, "all")
+        stride = Stride(pace, PARAMS, "all")
         for _ in range(12):
             budget = stride.budget(ROOM)
             assert budget.worth is not None
@@ -407,11 +408,11 @@ def asked_share(slow: float, cut: float = 1.0, passes: int = 12_000) -> float:
     pace, noise = Pace(costs_of(MEASURED)), random.Random(4)
     asked: list[int] = []
     count = 0
-    stride = pace.stride(PARAMS, "all")
+    stride = Stride(pace, PARAMS, "all")
     for at in range(passes):
         if at % 300 == 0:  # another request
             stride.close()
-            stride = pace.stride(PARAMS, "all")
+            stride = Stride(pace, PARAMS, "all")
             stride.hear(100)
         stride.hear(1)
         if stride.rests:
@@ -442,7 +443,7 @@ def test_guesses_that_a_grammar_cuts_save_nothing() -> None:
 
 
 def test_parts_of_a_drafter_are_believed_each_for_itself() -> None:
-    stride = Pace(costs_of(MEASURED)).stride(PARAMS, "all")
+    stride = Stride(Pace(costs_of(MEASURED)), PARAMS, "all")
     for _ in range(20):
         budget = stride.budget(ROOM)
         assert budget.worth is not None

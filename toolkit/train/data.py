@@ -30,7 +30,7 @@ from toolkit.train.prompts import Prompts, Task
 from toolkit.train.shards import Line, read_about, read_shard, shard_paths, write_shard
 
 SHARD = 1 << 16  # reply tokens of a shard, at least
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from toolkit.train.shards import TOP, Line
 
 BLOCK = 16
 LONGEST_PROMPT = 448
-REPLY = 320  # tokens
+REPLY = 192  # tokens: more prompts teach more than longer replies
 LOOP = 24  # a reply whose last so many tokens stood there before is cut
 _FLOOR = 0.02  # of the likeliest token's probability: below it nothing is drawn
 
@@ -129,7 +129,7 @@ class Lanes:
 
     def _open(self, task: Task) -> None:
         ids = list(task.ids)
-        drawn = len(ids) if task.turn_end >= 0 else -1
+        drawn = task.turn if task.turn_end >= 0 else -1
         line = Line(task.number, list(ids), len(ids))
         table = BlockTable(self._pool, BLOCK)
         self._lanes.append(_Lane(line, task, table, random.Random(task.seed), ids, drawn, self._kept.open()))

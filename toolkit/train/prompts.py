@@ -2,7 +2,8 @@
 
 In: a seed and the number of a task.   Out: that task: the ids to start from, and how its turns are drawn.
 Two sources: a small grammar of templates x topics (prompts/grammar.toml), and user turns that the base model writes itself
-after an opened user turn (Magpie, 2406.08464), under one of several system turns (prompts/systems.toml).
+after an opened user turn (Magpie, 2406.08464): under one of several system turns (prompts/systems.toml), or after the first
+words of a question (prompts/starts.toml), since what a model asks all by itself is narrower than what people do.
 Knows nothing about: models, files of data.
 Invariants: a task depends on seed and number alone; no prompt of the grammar mentions a word of prompts/held_out.txt, which the
 evaluation prompts are about, and `Drawn.accept` refuses drawn turns that do.
@@ -23,6 +24,7 @@ from toolkit.errors import UnsupportedError
 
 HERE = Path(__file__).parent / "prompts"
 DRAWN = 0.85  # share of tasks whose user turn the model writes
+STARTED = 0.7  # share of those whose first words are given
 GREEDY = 0.7  # share of replies without chance
 _MOST_TURN = 160  # tokens of a drawn user turn
 _LEAST_TURN = 3
@@ -31,10 +33,13 @@ _SYMBOL = re.compile(r"\{([a-z_]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """ids to start from. `turn_end` >= 0: a user turn is drawn until this token, then `opening` follows; -1: ids are a whole prompt."""
+    """ids to start from. `turn_end` >= 0: a user turn, begun at `turn`, is drawn until this token, then `opening` follows; -1: ids
+    are a whole prompt.
+    """
 
     number: int
     ids: tuple[int, ...]
+    turn: int
     turn_end: int
     opening: tuple[int, ...]
     temperature: float
@@ -48,7 +53,7 @@ class Prompts:
         self._tokenizer = tokenizer
         self._seed = seed
         self._grammar = grammar()
-        self._systems: list[str] = tomllib.loads((HERE / "systems.toml").read_text(encoding="utf-8"))["systems"]
+        self._systems, self._starts = _listed("systems"), _listed("starts")
         self._held_out = held_out()
 
     def task(self, number: int) -> Task:
@@ -57,10 +62,12 @@ class Prompts:
         temperature = 0.0 if dice.random() < GREEDY else dice.uniform(0.7, 1.0)
         seed = dice.getrandbits(32)
         if dice.random() < DRAWN:
-            ids, closing = _opened(self._tokenizer, dice.choice(self._systems))
-            return Task(number, tuple(ids), closing[0], tuple(closing[1:]), temperature, seed)
+            start = dice.choice(self._starts) if dice.random() < STARTED else ""
+            ids, closing = _opened(self._tokenizer, "" if start else dice.choice(self._systems))
+            begun = self._tokenizer.encode(start) if start else []
+            return Task(number, (*ids, *begun), len(ids), closing[0], tuple(closing[1:]), temperature, seed)
         messages = [{"role": "user", "content": expand(self._grammar, dice)}]
-        return Task(number, tuple(self._tokenizer.chat(messages)), -1, (), temperature, seed)
+        return Task(number, tuple(self._tokenizer.chat(messages)), -1, -1, (), temperature, seed)
 
     def accept(self, turn: Sequence[int]) -> bool:
         """Whether a drawn user turn is worth a reply: of some length, no repetition, nothing held out."""
@@ -85,6 +92,12 @@ def grammar() -> dict[str, list[str]]:
     """The rules of prompts/grammar.toml."""
     rules: dict[str, list[str]] = tomllib.loads((HERE / "grammar.toml").read_text(encoding="utf-8"))
     return rules
+
+
+def _listed(name: str) -> list[str]:
+    """The list in prompts/<name>.toml."""
+    found: list[str] = tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))[name]
+    return found
 
 
 @cache

@@ -30,8 +30,9 @@ from toolkit.engine.loops.plain import Sample
 from toolkit.engine.loops.prune import prune, vet
 from toolkit.engine.loops.walk import Walk
 from toolkit.engine.oversight import Oversight
-from toolkit.engine.pace import Pace, Stride
+from toolkit.engine.pace import Pace
 from toolkit.engine.sequence import Sequence
+from toolkit.engine.stride import Stride
 from toolkit.errors import CancelledError, ToolkitError, UsageError
 from toolkit.kv.view import WIDE
 
@@ -84,7 +85,7 @@ class Line:
         self.inquest = Inquest(job, source.name, oversight)
         self._source = source
         self._drafter: Drafter | None = None
-        self._stride: Stride = pace.stride(job.request.sampling, source.chances)
+        self._stride: Stride = Stride(pace, job.request.sampling, source.chances)
         self._tree = EMPTY
         self._heard = 0  # tokens of the text after the last pass
         self._known = 0  # of which the drafter has been told
