@@ -360,12 +360,9 @@ def test_a_drafter_without_passes_is_not_asked_on_account_of_passes_that_nobody_
 def test_a_draft_model_that_is_dear_in_the_first_pass_after_a_rest_alone_is_found_to_pay_again() -> None:
     """After a rest it reads, and nothing that it needs is in the processor's caches: one pass now and then would say for ever that it does not pay."""
     pace = Pace(costs_of(MEASURED))
-    pace.passes.count, pace.passes.seconds, pace.passes.saved = (
-        100,
-        6.0,
-        4.0,
-    )  # of other texts, or of an hour in which others wanted the machine
     stride, rested, asked = Stride(pace, PARAMS, "all"), True, 0
+    # what was seen of other texts, or in an hour in which others wanted the machine
+    pace.passes.count, pace.passes.seconds, pace.passes.saved = 100, 6.0, 4.0
     for _ in range(4000):
         stride.hear(2)
         budget = stride.budget(ROOM)
@@ -380,6 +377,28 @@ def test_a_draft_model_that_is_dear_in_the_first_pass_after_a_rest_alone_is_foun
         rested = not allowed
         passes(pace)
     assert asked > 2000
+
+
+@pytest.mark.parametrize(("prompt", "room", "read"), [(100, 15, False), (100, 60, True), (400, 60, False), (16, 2, True)])
+def test_a_prompt_is_read_for_a_draft_model_only_where_the_text_is_long_enough_to_pay_for_it(
+    prompt: int, room: int, read: bool
+) -> None:
+    pace = Pace(costs_of(MEASURED))
+    stride = Stride(pace, PARAMS, "all")
+    pace.passes.count, pace.passes.seconds, pace.passes.saved = 100, 0.5, 1.0
+    pace.drafts.read_s = 0.1
+    stride.hear(prompt)
+    budget = stride.budget(room)
+    assert (budget.worth is not None and budget.least < NEVER) == read
+
+
+def test_a_prompt_is_read_whatever_comes_of_it_while_an_engine_knows_nothing() -> None:
+    pace = Pace(costs_of(MEASURED))
+    pace.drafts.read_s = 100.0
+    stride = Stride(pace, PARAMS, "all")
+    stride.hear(1000)
+    budget = stride.budget(4)
+    assert budget.worth is not None and budget.least < NEVER
 
 
 def test_one_more_guess_is_made_where_what_goes_before_is_likely_enough_for_its_price() -> None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from toolkit.draft.contract import Chances
 from toolkit.engine.acceptance import Acceptance
 from toolkit.engine.asks import Asks
-from toolkit.engine.draft_costs import DraftCosts
+from toolkit.engine.draft_costs import FEW, DraftCosts
 from toolkit.engine.pass_costs import PassCosts
 from toolkit.engine.worth import REACH, Trust
 
@@ -28,6 +28,7 @@ _NEWEST_PASSES = 0.04  # and where it decides about passes of a draft model: mos
 _EXPLORE_PASSES = 0.01  # of the time since the last trial of such passes on any line: what one may take
 TRIAL = 8  # such passes of a line, one a pass of the target, that tell whether they would pay
 _IN_DOUBT = 1.25  # times what they bring that passes may take until they are given up: what one brings is nothing or much
+_PER_PASS = 2.0  # tokens of a pass that is drafted for, about
 _FIRST = 8  # such passes of an engine that are made whatever they bring
 
 
@@ -103,6 +104,13 @@ class Pace:
         asks = self.passes
         asks.pays = asks.count < _FIRST or asks.seconds <= asks.saved * (_IN_DOUBT if asks.pays else 1.0)
         return asks.pays
+
+    def may_read(self, unread: int, room: int) -> bool:
+        """Whether what passes of a draft model bring over the `room` tokens that a text has left pays for reading `unread` ones first."""
+        asks = self.passes
+        if unread <= FEW or asks.count < _FIRST:
+            return True
+        return (asks.saved - asks.seconds) * room / _PER_PASS >= self.drafts.read_s * unread
 
     def may_try(self, unread: int) -> bool:
         """Whether some passes of a draft model may be made where they do not pay, what was read meanwhile in the price.

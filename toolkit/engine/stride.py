@@ -91,19 +91,19 @@ class Stride:
         if self._chances == "none":
             return Budget(k, k, self._sampling)
         pace = self._pace
-        may_pass = self._may_pass()
+        may_pass = self._may_pass(room)
         if k == 0 and not pace.may_ask() and not (may_pass and pace.passes.count):
             # all lines look again in the same pass: what runs for one is in the processor's caches for the next
             self._rest = _REST - pace.costs.clock % _REST
             return Budget(0, 0, self._sampling)
         return Budget(k, k, self._sampling, min(room, REACH), self._worth, self._least() if may_pass else NEVER)
 
-    def _may_pass(self) -> bool:
+    def _may_pass(self, room: int) -> bool:
         """Whether this line's drafter may make passes of a draft model for guesses of known chances."""
         if self._trial_left:
             self._trial_left -= 1
             return True
-        if self._pace.passes_pay:
+        if self._pace.passes_pay and self._pace.may_read(self._unread, room):
             return True
         if self._pace.may_try(self._unread):
             self._trial_left = TRIAL - 1
