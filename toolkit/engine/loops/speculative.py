@@ -8,7 +8,7 @@ at a time; a request with a seed and a drafter that draws nothing gives the very
 What a text has to be is looked at before it is told: where it cannot be that any more, or was chosen for an audit, the whole
 text is read again without speculation, and what plain decoding makes of it stands (inquest.py, recheck.py).
 A drafter that fails is closed and the request goes on without; so is one that has taken a second more than all its guesses could
-save (pace.py). A drafter runs on the engine's thread: one that never returns holds the engine, nothing here can stop it.
+save (stride.py). A drafter runs on the engine's thread: one that never returns holds the engine, nothing here can stop it.
 Knows nothing about: how drafters guess, block tables, other requests.
 Source: chains 2211.17192; trees 2305.09781 (the mask over ancestors, the recursive rule in toolkit/sample/accept.py).
 """
