@@ -52,6 +52,7 @@
 enum { MOST_ROWS = 16 }; /* no kernel set takes larger groups */
 enum { LANES = 8, TILE = 32, PAD = 64, LIMIT = 8191, STRETCH = 2048 }; /* PAD: what inputs of rows are padded to */
 enum { SPAN = 32, SPAN_HEAD = 4 * TILE, SPAN_BYTES = SPAN_HEAD + TILE * SPAN / 2 }; /* of 4-bit tiles; HEAD: steps and offsets */
+enum { CACHE_LINE = 64 };
 enum { AHEAD = 3072 }; /* bytes of weights that are prefetched: a page and memory's latency, less what hardware does itself */
 
 /* out x in weights as tiles; outputs are padded with zeros to a multiple of TILE, inputs is a multiple of LANES (SPAN at 4 bits). */
@@ -138,6 +139,19 @@ typedef struct {
     float *values; /* [count] */
 } choice;
 
+/* Weights of the next products: asked for, line after line, while something else is computed, so that memory is idle as little as can be.
+ * First [at, end), then [then, then_end). */
+typedef struct {
+    const char *at, *end, *then, *then_end;
+} ahead;
+
+/* Ask for some lines of it, into the second cache. */
+static inline void ask(ahead *a, int lines) {
+    if (!a) return;
+    for (int i = 0; i < lines && a->at < a->end; i++, a->at += CACHE_LINE) __builtin_prefetch(a->at, 0, 2);
+    if (a->at >= a->end && a->then) a->at = a->then, a->end = a->then_end, a->then = NULL;
+}
+
 /* Rows that share a list of cache slots, of which row r sees the first seen[r] - 1 and then its own, and one head of keys and values. */
 typedef struct {
     const float *q; /* of the first row: `group` query heads [group][width] */
@@ -146,6 +160,7 @@ typedef struct {
     const int32_t *slots;
     const int64_t *seen, *own;
     int64_t longest; /* the most that one of them sees */
+    ahead *ahead;    /* or NULL */
 } bunch;
 
 /* One instruction set's versions of everything that takes time. All sets give the same bits. */

@@ -143,6 +143,7 @@ static void rotate_and_cache(const kernels *k, const model *m, const pass *p, in
     const layer *l = m->layer + at;
     int64_t width = m->head_dim, half = width / 2;
     SHARED(r, p->rows) {
+        ask(&wanted, BETWEEN);
         float *heads = s->qkv + r * s->qkv_stride;
         const float *cos = m->cos + p->positions[r] * half, *sin = m->sin + p->positions[r] * half;
         for (int64_t h = 0; h < m->heads + m->kv_heads; h++) {
@@ -162,7 +163,8 @@ static bunch bunch_at(const model *m, const pass *p, const space *s, int64_t at,
     int64_t width = m->head_dim, group = m->heads / m->kv_heads, r = s->bunch[at], end = s->bunch[at + 1], longest = 0;
     for (int64_t i = r; i < end; i++) longest = most(longest, p->seen[i]);
     return (bunch){s->qkv + r * s->qkv_stride + h * group * width, s->attended + r * s->attended_stride + h * group * width,
-                   end - r, group, width, s->qkv_stride, s->attended_stride, p->slots + p->first[r], p->seen + r, p->own + r, longest};
+                   end - r, group, width, s->qkv_stride, s->attended_stride, p->slots + p->first[r], p->seen + r, p->own + r, longest,
+                   &wanted};
 }
 
 /* A bunch and a head at a time; or, where these are few, all of them in three steps, of which the threads share slots and columns. */
@@ -205,6 +207,23 @@ static void attention(const kernels *k, const model *m, const pass *p, int64_t a
 #undef EACH
 }
 
+/* Ask for the keys and values that this thread's share of a layer's attention will see. */
+static void ask_cache(const model *m, const pass *p, int64_t at, const space *s) {
+    int64_t ranges = crowd < RANGES ? crowd : RANGES, mine = self % ranges, items = s->bunches * m->kv_heads;
+    int64_t cache = at * m->kv_heads * p->slots_all * m->head_dim, of_head = p->slots_all * m->head_dim;
+    int64_t left = fetched() / (2 * 4 * m->head_dim);
+    for (int64_t item = items * mine / ranges, before = -1; item < items * (mine + 1) / ranges; item++) {
+        int64_t h = item / s->bunches, r = s->bunch[item % s->bunches], list = p->first[r] * m->kv_heads + h, longest = p->seen[r] - 1;
+        if (list == before) continue;
+        before = list;
+        for (int64_t i = 0; i < longest && left > 0; i++, left--) {
+            int64_t place = cache + h * of_head + p->slots[p->first[r] + i] * m->head_dim;
+            for (int64_t d = 0; d < m->head_dim; d += CACHE_LINE / 4)
+                __builtin_prefetch(p->keys + place + d, 0, 2), __builtin_prefetch(p->values + place + d, 0, 2);
+        }
+    }
+}
+
 static void bunch_by(const pass *p, int64_t limit, space *s) {
     s->bunches = 0;
     for (int64_t r = 0; r < p->rows; r++)
@@ -238,10 +257,13 @@ static void run(const void *task, team *t, int thread, int size) {
     meet(t, size);
     for (int64_t at = 0; at < m->layers; at++) {
         const layer *l = m->layer + at;
+        const linear *after = at + 1 < m->layers ? &l[1].qkv : &m->head;
         tell(m, p, at, s, thread, size);
         norm_and_quantise(k, m, l->attention_norm, &l->qkv, p->rows, s, thread);
         meet(t, size);
+        if (!s->split) ask_cache(m, p, at, s);
         product(k, &l->qkv, &s->q, p->rows, STORE, s->qkv, s->qkv_stride, t);
+        want(&l->o, &l->gate_up);
         meet(t, size);
         rotate_and_cache(k, m, p, at, s);
         meet(t, size);
@@ -250,14 +272,17 @@ static void run(const void *task, team *t, int thread, int size) {
         quantise_rows(k, &l->o, s->attended, s->attended_stride, p->rows, &s->q, t);
         meet(t, size);
         product(k, &l->o, &s->q, p->rows, ADD, s->x, s->x_stride, t);
+        want(&l->gate_up, &l->down);
         meet(t, size);
         norm_and_quantise(k, m, l->mlp_norm, &l->gate_up, p->rows, s, thread);
         meet(t, size);
         product(k, &l->gate_up, &s->q, p->rows, GATE, s->act, s->act_stride, t);
+        want(&l->down, after);
         meet(t, size);
         quantise_rows(k, &l->down, s->act, s->act_stride, p->rows, &s->q, t);
         meet(t, size);
         product(k, &l->down, &s->q, p->rows, ADD, s->x, s->x_stride, t);
+        want(after, at + 1 < m->layers ? &l[1].o : NULL);
         meet(t, size);
     }
     SHARED(r, p->rows) {
@@ -542,7 +567,7 @@ float native_quantise(int index, const float *x, int64_t n, int16_t *X) {
 void native_attend(int index, const float *q, int64_t group, int64_t width, const float *keys, const float *values,
                    const int32_t *slots, int64_t seen, float *scores, float *out) {
     int64_t own = slots[seen - 1];
-    bunch b = {q, out, 1, group, width, 0, 0, slots, &seen, &own, seen};
+    bunch b = {q, out, 1, group, width, 0, 0, slots, &seen, &own, seen, NULL};
     const kernels *k = TABLE[index];
     k->score(&b, keys, values, 0, seen, scores);
     k->weights_of(&b, scores);

@@ -1,6 +1,7 @@
 /* Rows as integers and their products with a matrix, shared by the threads of a team; included by pass.c alone. */
 #include "native.h"
 #include "team.h"
+#include <unistd.h>
 
 /* Rows as integers, as the products of one matrix read them. */
 typedef struct {
@@ -34,10 +35,13 @@ static const kernels *fitting(const kernels *k, const linear *w, int64_t rows) {
 static int64_t groups(const kernels *k, int64_t rows) { return (rows + k->rows - 1) / k->rows; }
 static int64_t first(const kernels *k, int64_t rows, int64_t g) { return rows * g / groups(k, rows); }
 
+enum { BETWEEN = 96 }; /* lines asked for before a row's work: what memory delivers meanwhile */
+
 /* Quantise row r of `rows` into its place, for products with `w`. */
 static void quantise_row(const kernels *k, const linear *w, const float *x, int64_t r, int64_t rows, const integers *q) {
     k = fitting(k, w, rows);
     int64_t g = ((r + 1) * groups(k, rows) - 1) / rows, from = first(k, rows, g), n = w->inputs;
+    ask(&wanted, BETWEEN);
     float *S = w->bits == 4 ? q->S + from * (n / SPAN) + (r - from) : NULL;
     q->scales[r] = k->quantise(x, n, first(k, rows, g + 1) - from, r - from, q->X + from * up(n, PAD), S);
 }
@@ -65,6 +69,38 @@ static void tile_sums(const kernels *k, const linear *w, int64_t at, const integ
     int64_t spans = w->inputs / SPAN;
     if (w->bits == 8) sums8(k, (const int8_t *)w->tiles + at * TILE * w->inputs, w->inputs, X, rows, sums);
     else k->products4((const uint8_t *)w->tiles + at * spans * SPAN_BYTES, spans, X, q->S + from * spans, rows, sums);
+}
+
+/* Bytes of what comes next that a thread asks for at most: half of its second cache, which nobody else has a use for meanwhile. */
+static int64_t fetched(void) {
+    static atomic_long known;
+    long bytes = atomic_load_explicit(&known, memory_order_relaxed);
+    if (bytes) return bytes;
+#ifdef _SC_LEVEL2_CACHE_SIZE
+    bytes = sysconf(_SC_LEVEL2_CACHE_SIZE) / 2;
+#endif
+    bytes = bytes < 128 << 10 ? 128 << 10 : bytes > 1 << 20 ? 1 << 20 : bytes;
+    atomic_store_explicit(&known, bytes, memory_order_relaxed);
+    return bytes;
+}
+
+/* The tiles of a matrix that are this thread's before it takes from others, `most` bytes of them: where they begin and end. */
+static int64_t own_tiles(const linear *w, int64_t most, const char **from, const char **end) {
+    int64_t tiles = up(w->outputs, TILE) / TILE, bytes = w->bits == 8 ? TILE * w->inputs : w->inputs / SPAN * SPAN_BYTES;
+    int64_t ranges = crowd < RANGES ? crowd : RANGES, mine = self % ranges, first = tiles * mine / ranges;
+    int64_t all = (tiles * (mine + 1) / ranges - first) * bytes;
+    *from = (const char *)w->tiles + first * bytes;
+    *end = *from + (all < most ? all : most);
+    return *end - *from;
+}
+
+/* This thread's next products are with `one`, part of which it may have asked for, and `two` (or NULL). */
+static void want(const linear *one, const linear *two) {
+    const char *at = wanted.at;
+    int64_t most = fetched(), left = most - own_tiles(one, most, &wanted.at, &wanted.end);
+    if (at > wanted.at && at <= wanted.end) wanted.at = at;
+    wanted.then = wanted.then_end = NULL;
+    if (two && left > 0) own_tiles(two, left, &wanted.then, &wanted.then_end);
 }
 
 typedef enum { STORE, ADD, GATE } ending;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 typedef float v8 __attribute__((vector_size(32)));
+typedef float v16 __attribute__((vector_size(64)));
 typedef int32_t i8 __attribute__((vector_size(32)));
 typedef int16_t h8 __attribute__((vector_size(16)));
 
@@ -189,6 +190,7 @@ static void score(const bunch *b, const float *keys, const float *values, int64_
                     for (int j = 0; j < LANES; j++) sums[j] += part * load(k[j] + d);
                 }
                 save(scores + (r * b->group + g) * stride + s, totals(sums) * scale);
+                ask(b->ahead, 8);
             }
         }
     }
@@ -222,10 +224,28 @@ INLINE float soften(float *scores, int64_t seen) {
     return total(sums);
 }
 
+/* out[0 .. 63] += weights[s] * values[slots[s]] for s from ... to - 1, one after the other. */
+INLINE void weigh_64(const float *weights, const float *values, const int32_t *slots, int64_t from, int64_t to, int64_t width,
+                     float *out, ahead *next) {
+    v16 sums[4];
+    for (int c = 0; c < 4; c++) memcpy(&sums[c], out + c * 16, sizeof *sums);
+    for (int64_t s = from; s < to; s++) {
+        float w = weights[s];
+        v16 weight = {w, w, w, w, w, w, w, w, w, w, w, w, w, w, w, w}, value;
+        const float *v = values + (int64_t)slots[s] * width;
+        for (int c = 0; c < 4; c++) {
+            memcpy(&value, v + c * 16, sizeof value);
+            sums[c] += weight * value;
+        }
+        ask(next, 1);
+    }
+    for (int c = 0; c < 4; c++) memcpy(out + c * 16, &sums[c], sizeof *sums);
+}
+
 /* out[0 .. 8 * vectors] += weights[s] * values[slots[s]] for s from ... to - 1, one after the other. */
 INLINE void weigh(const float *weights, const float *values, const int32_t *slots, int64_t from, int64_t to, int64_t width,
                   int vectors, float *out) {
-    v8 sums[8];
+    v8 sums[2];
     for (int c = 0; c < vectors; c++) sums[c] = load(out + c * LANES);
     for (int64_t s = from; s < to; s++) {
         v8 weight = all(weights[s]);
@@ -237,9 +257,9 @@ INLINE void weigh(const float *weights, const float *values, const int32_t *slot
 
 /* `weigh` over columns from ... to - 1 of a head. */
 INLINE void weigh_columns(const float *weights, const float *values, const int32_t *slots, int64_t first, int64_t last, int64_t width,
-                          int64_t from, int64_t to, float *out) {
+                          int64_t from, int64_t to, float *out, ahead *next) {
     int64_t d = from;
-    for (; d + 8 * LANES <= to; d += 8 * LANES) weigh(weights, values + d, slots, first, last, width, 8, out + d);
+    for (; d + 8 * LANES <= to; d += 8 * LANES) weigh_64(weights, values + d, slots, first, last, width, out + d, next);
     for (; d + 2 * LANES <= to; d += 2 * LANES) weigh(weights, values + d, slots, first, last, width, 2, out + d);
     for (; d < to; d += LANES) weigh(weights, values + d, slots, first, last, width, 1, out + d);
 }
@@ -265,8 +285,8 @@ static void mix(const bunch *b, const float *values, const float *scores, int64_
             float *out = b->out + i / b->group * b->out_stride + i % b->group * b->width;
             int64_t last = b->seen[i / b->group] - 1, end = first + STRIP < last ? first + STRIP : last;
             int32_t own = (int32_t)b->own[i / b->group];
-            weigh_columns(weights, values, b->slots, first, end, b->width, from, to, out);
-            if (first <= last && last < first + STRIP) weigh_columns(weights + last, values, &own, 0, 1, b->width, from, to, out);
+            weigh_columns(weights, values, b->slots, first, end, b->width, from, to, out, b->ahead);
+            if (first <= last && last < first + STRIP) weigh_columns(weights + last, values, &own, 0, 1, b->width, from, to, out, NULL);
         }
     for (int64_t i = 0; i < heads; i++) {
         float *out = b->out + i / b->group * b->out_stride + i % b->group * b->width;

@@ -6,7 +6,7 @@
 
 /* Work items lie in ranges, one a thread, from which it takes them in order, so that what it asks memory for ahead is its own next
  * item; when its range is empty it takes from the next thread's. Threads meet at barriers; the last to arrive fills the ranges again. */
-enum { LINE = 64, SPINS = 2000, RANGES = 16 }; /* bytes of a cache line; looks at a barrier before other processes are let run */
+enum { LINE = CACHE_LINE, SPINS = 2000, RANGES = 16 }; /* bytes of a cache line; looks at a barrier before other processes are let run */
 
 typedef struct {
     struct {
@@ -17,6 +17,7 @@ typedef struct {
 } team;
 
 static __thread int self, crowd; /* this thread's number, and how many there are */
+static __thread ahead wanted;    /* what this thread needs next */
 
 static void relax(int spins) {
     if (spins >= SPINS) sched_yield();
@@ -33,7 +34,10 @@ static void meet(team *t, int size) {
         atomic_store_explicit(&t->meetings, meeting + 1, memory_order_release);
         return;
     }
-    for (int spins = 0; atomic_load_explicit(&t->meetings, memory_order_acquire) == meeting; spins += spins < SPINS) relax(spins);
+    for (int spins = 0; atomic_load_explicit(&t->meetings, memory_order_acquire) == meeting;) {
+        if (wanted.at < wanted.end) ask(&wanted, 1);
+        else relax(spins), spins += spins < SPINS;
+    }
 }
 
 typedef void work(const void *task, team *t, int thread, int size);
