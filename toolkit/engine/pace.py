@@ -29,7 +29,7 @@ _EXPLORE_PASSES = 0.01  # of the time since the last trial of such passes on any
 TRIAL = 8  # such passes of a line, one a pass of the target, that tell whether they would pay
 _IN_DOUBT = 1.25  # times what they bring that passes may take until they are given up: what one brings is nothing or much
 _PER_PASS = 2.0  # tokens of a pass that is drafted for, about
-_FIRST = 8  # such passes of an engine that are made whatever they bring
+_FIRST = 24  # such passes of an engine that are made whatever they bring: most of them bring nothing, so that fewer say little
 
 
 class Pace:

@@ -381,6 +381,7 @@ static void run_guess(const void *task, team *t, int thread, int size) {
         }
         meet(t, size);
         product(k, &m->head, q, 1, STORE, s->logits, 0, t);
+        if (s->guesses->most > 1) want(&m->entry->weights, &m->layer->qkv);
         meet(t, size);
         if (!thread) note(k, m, s);
         meet(t, size);
