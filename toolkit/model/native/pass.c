@@ -159,12 +159,18 @@ static void rotate_and_cache(const kernels *k, const model *m, const pass *p, in
     }
 }
 
+/* What to ask for meanwhile: nothing where so many keys and values come by that it would be gone again before it is used. */
+static ahead *beside(const model *m, const pass *p) {
+    int64_t bytes = p->listed * m->kv_heads * m->head_dim * 2 * (int64_t)sizeof *p->keys;
+    return bytes / crowd <= fetched() ? &wanted : NULL;
+}
+
 static bunch bunch_at(const model *m, const pass *p, const space *s, int64_t at, int64_t h) {
     int64_t width = m->head_dim, group = m->heads / m->kv_heads, r = s->bunch[at], end = s->bunch[at + 1], longest = 0;
     for (int64_t i = r; i < end; i++) longest = most(longest, p->seen[i]);
     return (bunch){s->qkv + r * s->qkv_stride + h * group * width, s->attended + r * s->attended_stride + h * group * width,
                    end - r, group, width, s->qkv_stride, s->attended_stride, p->slots + p->first[r], p->seen + r, p->own + r, longest,
-                   &wanted};
+                   beside(m, p)};
 }
 
 /* A bunch and a head at a time; or, where these are few, all of them in three steps, of which the threads share slots and columns. */
