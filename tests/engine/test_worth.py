@@ -401,6 +401,28 @@ def test_a_prompt_is_read_whatever_comes_of_it_while_an_engine_knows_nothing() -
     assert budget.worth is not None and budget.least < NEVER
 
 
+def test_a_text_for_which_a_draft_model_never_finds_anything_gives_it_up_before_the_others_do() -> None:
+    pace = Pace(costs_of(MEASURED))
+    stride = Stride(pace, PARAMS, "all")
+    pace.passes.count, pace.passes.seconds, pace.passes.saved = 200, 1.0, 2.0
+    pace.drafts.read_s = 0.001
+
+    def asks(stride: Stride) -> bool:
+        budget = stride.budget(ROOM)
+        return budget.worth is not None and budget.least < NEVER
+
+    asked = 0
+    while asked < 40 and asks(stride):
+        stride._passes, stride._saves = 1, 0.0  # what `worth` notes of guesses that are worth nothing
+        stride.asked(1.0)
+        stride.spend(1.0)
+        stride.hear(1)
+        asked += 1
+    assert 4 < asked < 15
+    stride.close()
+    assert asks(Stride(pace, PARAMS, "all"))
+
+
 def test_one_more_guess_is_made_where_what_goes_before_is_likely_enough_for_its_price() -> None:
     least = []
     for seconds in (0.05, 0.2, 0.8):

@@ -27,9 +27,7 @@ _NEWEST = 0.1  # weight of the newest such time
 _NEWEST_PASSES = 0.04  # and where it decides about passes of a draft model: most of those bring nothing, a few much
 _EXPLORE_PASSES = 0.01  # of the time since the last trial of such passes on any line: what one may take
 TRIAL = 8  # such passes of a line, one a pass of the target, that tell whether they would pay
-_IN_DOUBT = 1.25  # times what they bring that passes may take until they are given up: what one brings is nothing or much
 _PER_PASS = 2.0  # tokens of a pass that is drafted for, about
-_FIRST = 24  # such passes of an engine that are made whatever they bring: most of them bring nothing, so that fewer say little
 
 
 class Pace:
@@ -98,17 +96,10 @@ class Pace:
             return True
         return False
 
-    @property
-    def passes_pay(self) -> bool:
-        """Whether passes of a draft model bring more than they take."""
-        asks = self.passes
-        asks.pays = asks.count < _FIRST or asks.seconds <= asks.saved * (_IN_DOUBT if asks.pays else 1.0)
-        return asks.pays
-
     def may_read(self, unread: int, room: int) -> bool:
         """Whether what passes of a draft model bring over the `room` tokens that a text has left pays for reading `unread` ones first."""
         asks = self.passes
-        if unread <= FEW or asks.count < _FIRST:
+        if unread <= FEW or asks.is_new:
             return True
         return (asks.saved - asks.seconds) * room / _PER_PASS >= self.drafts.read_s * unread
 

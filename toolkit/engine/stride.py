@@ -16,6 +16,7 @@ from toolkit.contracts import SamplingParams
 from toolkit.draft.contract import NEVER, Budget, Chances
 from toolkit.draft.tree import DraftTree
 from toolkit.engine.acceptance import Acceptance
+from toolkit.engine.asks import OwnAsks
 from toolkit.engine.draft_costs import FEW
 from toolkit.engine.pace import LONGEST, TRIAL, Pace
 from toolkit.engine.worth import REACH, Trust, worthwhile
@@ -57,6 +58,7 @@ class Stride:
         self._since = 0  # and since it was last asked for guesses of known chances
         self._open = True
         self._trusts = {kind: Trust(of_all) for kind, of_all in pace.trusts.items()}
+        self._own = OwnAsks()  # of passes of a draft model
         self._weighed = False  # which of them the last guesses were weighed with
         self._rest = 0  # passes until it looks again whether to ask
         self._asked_for_worth = False  # the time that it took is told next
@@ -103,7 +105,7 @@ class Stride:
         if self._trial_left:
             self._trial_left -= 1
             return True
-        if self._pace.passes_pay and self._pace.may_read(self._unread, room):
+        if self._own.pay(self._pace.passes) and self._pace.may_read(self._unread, room):
             return True
         if self._pace.may_try(self._unread):
             self._trial_left = TRIAL - 1
@@ -178,6 +180,7 @@ class Stride:
             asks.learn(seconds, self._saves)
         self._since = 0
         if passes:
+            self._own.learn(asks.seconds, self._saves)
             pace.costs.disturb()
             pace.drafts.learn(seconds, passes, self._unread)
             self._unread = 0
