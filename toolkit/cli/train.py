@@ -69,7 +69,7 @@ def data(base: str, out: Path, tokens: int, lanes: int, seed: int, threads: int 
 @click.option("--epochs", type=int, help="Times over the data at most.  [default: 4]")
 @click.option("--steps", type=int, help="How deep the head is unrolled in training.  [default: 3]")
 @click.option("--rate", type=float, help="Highest learning rate; a head that is gone on from wants less.  [default: 0.002]")
-@click.option("--vocab", type=int, help="Tokens that the head can guess, the most frequent ones.  [default: 16384]")
+@click.option("--vocab", type=int, help="Tokens that the head can guess, the most frequent ones.  [default: 12288]")
 @click.option(
     "--start", type=place(exists=True, files=False), help="A trained head to go on from.  [default: the base's last layer]"
 )

@@ -50,7 +50,7 @@ class MtpPlan(Plan):
     """
 
     steps: int = 3
-    vocab: int = 16384
+    vocab: int = 12288
     sharp: float = 0.5
     noise: float = 0.1
 

@@ -38,6 +38,10 @@
  *
  * so that a widened line, masked or shifted, is two registers of pairs as above.
  *
+ * Memory: a pass reads its weights once, and would be bound by that if it were not idle while rows are rounded, rotated and attended to. So a
+ * thread asks for its part of the next matrices, as much as half of its second cache holds, in those stages and where it waits for
+ * others (`ahead`), and for the keys and values of a layer before the product in front of them.
+ *
  * Threads: one OpenMP region a pass, inside which they take work items from ranges of their own, then others', and meet at barriers that spin briefly
  * and then yield. How long OpenMP's idle threads spin after a pass is libgomp's GOMP_SPINCOUNT. Knows nothing about: tokens
  * as text, blocks, sequences: a row has a list of cache slots and attends to the first of them and its own. Types and shapes of what comes
