@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -392,13 +393,28 @@ def test_a_prompt_is_read_for_a_draft_model_only_where_the_text_is_long_enough_t
     assert (budget.worth is not None and budget.least < NEVER) == read
 
 
-def test_a_prompt_is_read_whatever_comes_of_it_while_an_engine_knows_nothing() -> None:
+@pytest.mark.parametrize(("room", "read"), [(16, True), (4, False)])
+def test_while_nothing_is_known_a_prompt_is_read_for_a_text_that_has_room_for_some_passes(room: int, read: bool) -> None:
     pace = Pace(costs_of(MEASURED))
     pace.drafts.read_s = 100.0
     stride = Stride(pace, PARAMS, "all")
     stride.hear(1000)
-    budget = stride.budget(4)
-    assert budget.worth is not None and budget.least < NEVER
+    budget = stride.budget(room)
+    assert (budget.worth is not None and budget.least < NEVER) == read
+
+
+def test_asks_that_always_follow_a_prompt_are_not_free_of_charge() -> None:
+    pace = Pace(costs_of(MEASURED))
+    pace.drafts.read_s = 0.01
+    for _ in range(6):
+        stride = Stride(pace, PARAMS, "all")
+        stride.hear(1000)
+        assert stride.budget(ROOM).worth is not None
+        stride._passes = 1
+        stride.asked(1.0)
+        stride.spend(10.0 + 0.5)
+        assert pace.passes.count == 1 or pace.passes.seconds > 0.1
+        stride.close()
 
 
 def test_a_text_for_which_a_draft_model_never_finds_anything_gives_it_up_before_the_others_do() -> None:
@@ -423,6 +439,63 @@ def test_a_text_for_which_a_draft_model_never_finds_anything_gives_it_up_before_
     assert asks(Stride(pace, PARAMS, "all"))
 
 
+def asks_by_line(lines: int, passes_all: int, brings: Callable[[int, int], float], costs: float = 0.2) -> list[list[int]]:
+    """In which passes each line asks its draft model, an ask of which brings `brings(line, pass)` for what one takes."""
+    pace = Pace(costs_of(MEASURED))
+    pace.drafts.read_s = 0.001 * pace.costs(1)
+    strides = [Stride(pace, PARAMS, "all") for _ in range(lines)]
+    price = costs * pace.costs(1)
+    pace.passes.count, pace.passes.seconds, pace.passes.saved = 200, price, 4 * price
+    found: list[list[int]] = [[] for _ in range(lines)]
+    for at in range(passes_all):
+        for line, stride in enumerate(strides):
+            stride.hear(1)
+            if stride.rests:
+                continue
+            budget = stride.budget(1000)
+            if budget.worth is not None and budget.least < NEVER:
+                found[line].append(at)
+                stride._passes, stride._saves = 1, brings(line, at) * price  # what `worth` notes
+                stride.asked(1.0)
+                stride.spend(price)
+        passes(pace, lines, lines)
+    return found
+
+
+@pytest.mark.parametrize("others", [0, 1, 3, 7])
+def test_a_line_that_gave_its_draft_model_up_tries_again_whatever_other_lines_do(others: int) -> None:
+    asked = asks_by_line(1 + others, 2000, lambda line, at: 4.0 if line or at > 60 else 0.0)
+    vain = sum(at <= 60 for at in asked[0])
+    assert 4 < vain < 30
+    assert sum(at > 1000 for at in asked[0]) > 600
+
+
+def test_a_line_for_which_asking_never_pays_asks_seldom_beside_lines_for_which_it_does() -> None:
+    asked = asks_by_line(4, 3000, lambda line, at: 4.0 if line else 0.0)
+    assert 0 < sum(at > 200 for at in asked[0]) < 0.1 * 2800
+    assert all(len(each) > 2900 for each in asked[1:])
+
+
+def test_what_a_request_learned_alone_says_nothing_once_many_run() -> None:
+    pace = Pace(costs_of(MEASURED))
+    stride = Stride(pace, PARAMS, "all")
+
+    def ask(brings: float) -> bool:
+        budget = stride.budget(1000)
+        if budget.worth is None or budget.least >= NEVER:
+            return False
+        stride._passes, stride._saves = 1, brings
+        stride.asked(1.0)
+        stride.spend(1.0)
+        return True
+
+    assert all(ask(4.0) for _ in range(200))
+    beside = [Stride(pace, PARAMS, "all") for _ in range(7)]
+    pace.passes.count, pace.passes.seconds, pace.passes.saved, pace.passes.pays = 200, 1.0, 0.2, False
+    assert sum(ask(0.2) for _ in range(50)) == 0
+    assert len(beside) == pace.lines - 1
+
+
 def test_one_more_guess_is_made_where_what_goes_before_is_likely_enough_for_its_price() -> None:
     least = []
     for seconds in (0.05, 0.2, 0.8):
@@ -442,9 +515,9 @@ def test_one_more_guess_is_made_where_what_goes_before_is_likely_enough_for_its_
     assert least == sorted(least) and least[0] < 0.6 and least[-1] == 1.0
 
 
-def asked_share(slow: float, cut: float = 1.0, passes: int = 12_000) -> float:
-    """Share of the last 2,000 passes in which a draft model is asked: .15 passes an ask, the first 8 `slow` times as long; a grammar leaves a
-    share `cut` of its guesses, the others come true as promised.
+def asked_share(slow: float, cut: float = 1.0, passes: int = 12_000) -> tuple[float, int]:
+    """Share of the last 2,000 passes in which a draft model is asked, and its longest rest in passes: .15 passes an ask, the first 30
+    `slow` times as long; a grammar leaves a share `cut` of its guesses, the others come true as promised.
     """
     pace, noise = Pace(costs_of(MEASURED)), random.Random(4)
     asked: list[int] = []
@@ -470,17 +543,19 @@ def asked_share(slow: float, cut: float = 1.0, passes: int = 12_000) -> float:
         if len(left):
             stride.learn(left, right(noise, [0.6] * len(left)))
         stride.asked(len(left) / n if n else 1.0)
-        stride.spend(0.15 * pace.costs(1) * (slow if count <= 8 else 1.0))
-    return sum(at >= passes - 2000 for at in asked) / 2000
+        stride.spend(0.15 * pace.costs(1) * (slow if count <= 30 else 1.0))
+    return sum(at >= passes - 2000 for at in asked) / 2000, max(b - a for a, b in itertools.pairwise(asked))
 
 
-@pytest.mark.parametrize("slow", [1.0, 6.0])
+@pytest.mark.parametrize("slow", [1.0, 15.0])
 def test_a_draft_model_that_was_slow_at_first_is_asked_again_once_it_is_not(slow: float) -> None:
-    assert asked_share(slow) > 0.5
+    share, rest = asked_share(slow)
+    assert share > 0.5
+    assert slow == 1.0 or rest > 1000  # in between it was given up
 
 
 def test_guesses_that_a_grammar_cuts_save_nothing() -> None:
-    assert asked_share(1.0, cut=0.05) < 0.1
+    assert asked_share(1.0, cut=0.05)[0] < 0.1
 
 
 def test_parts_of_a_drafter_are_believed_each_for_itself() -> None:

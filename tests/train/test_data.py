@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -69,6 +69,23 @@ def test_what_a_line_says_is_what_the_model_gives_for_its_tokens_alone() -> None
                 lse, logits[place].logsumexp(0), atol=1e-3
             )
             assert torch.allclose(logits[place, ids], expected.values, atol=1e-3)
+
+
+def test_what_is_judged_of_a_drawn_turn_has_the_words_in_it_that_it_was_given_and_some_of_its_own() -> None:
+    judged: list[tuple[int, ...]] = []
+
+    def accept(turn: Sequence[int]) -> bool:
+        judged.append(tuple(turn))
+        return False
+
+    base = tiny_model()
+    start = tuple(TOKENIZER.encode("How do"))
+    opened = tuple(TOKENIZER.chat([{"role": "user", "content": "x"}])[:1])
+    for end in range(base.config.vocab_size):  # whichever token ends the turn: at once, or later
+        task = Task(end, (*opened, *start), len(opened), end, (1,), 0.0, end)
+        list(Lanes(base, width=1, depths=(0, 1), vocab=261, ends=(256,), accept=accept).run(iter([task])))
+    assert len(judged) > 3
+    assert all(turn[: len(start)] == start and len(turn) >= len(start) + 2 for turn in judged)
 
 
 @pytest.mark.skipif(missing() is not None, reason="no native path")

@@ -2,17 +2,18 @@
 
 In: seconds of an ask, seconds of plain decoding that its guesses should save.   Out: means of both over all requests, the newest counting most,
 and whether asking pays in one of them.
-Knows nothing about: drafters, when to ask (pace.py).
+Knows nothing about: drafters, what a line does with the answer (stride.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_LEAN = 12.0  # asks that a request's leaning on all requests' counts for
-_MEMORY = 0.97  # what a request's counts keep from ask to ask
+_LEAN = 6.0  # asks that a request's leaning on all requests' counts for
+_MEMORY = 0.985  # what a request's counts keep from ask to ask
+_FORGETS = 0.999  # and from pass to pass while it does not ask: some day it tries again, whatever others do
 _IN_DOUBT = 1.25  # times what they bring that asks may take until they are given up: what one brings is nothing or much
-_FIRST = 24  # asks of an engine that are made whatever they bring: most of them bring nothing, so that fewer say little
+_FIRST = 24  # asks that are made whatever they bring: most of them bring nothing, so that fewer say little
 
 
 @dataclass(slots=True)
@@ -25,6 +26,7 @@ class Asks:
     saved: float = 0.0  # of a line's time, those in vain counted, as far as the chances are true
     count: int = 0
     rested: int = 0  # passes of any line without one, since the last
+    pays: bool = True  # as far as one could say; requests begin with this
 
     @property
     def is_new(self) -> bool:
@@ -39,25 +41,38 @@ class Asks:
             self.seconds += weight * (seconds - self.seconds)
         self.saved += weight * (saved - self.saved)
         self.rested = 0
+        self.pays = self.is_new or self.seconds <= self.saved * (_IN_DOUBT if self.pays else 1.0)
 
 
 @dataclass(slots=True)
 class OwnAsks:
-    """The same of one request: a text that copies gives up a head which pays in chats, and says little to the chats that run beside it."""
+    """What asks of one request brought: a text that copies gives up a head which pays in chats, and says little to the chats that run beside it.
 
-    count: float = 0.0
-    seconds: float = 0.0  # sums
-    saved: float = 0.0
+    Valid for the Asks that it leans on; for another number of lines another one is begun.
+    """
+
+    every: Asks
     goes_on: bool = True
+    count: float = 0.0
+    times: float = 0.0  # sum of what an ask brought over what one takes
+    clock: int = 0
 
-    def learn(self, seconds: float, saved: float) -> None:
+    def learn(self, saved: float, clock: int) -> None:
         """One more."""
+        self._fade(clock)
         self.count = _MEMORY * self.count + 1
-        self.seconds = _MEMORY * self.seconds + seconds
-        self.saved = _MEMORY * self.saved + saved
+        self.times = _MEMORY * self.times + (saved / self.every.seconds if self.every.seconds > 0.0 else 1.0)
 
-    def pay(self, every: Asks) -> bool:
-        """Whether asking brings more than it takes, which leans on every request's; in doubt it goes on."""
-        seconds, saved = self.seconds + _LEAN * every.seconds, self.saved + _LEAN * every.saved
-        self.goes_on = every.is_new or seconds <= saved * (_IN_DOUBT if self.goes_on else 1.0)
+    def pay(self, clock: int) -> bool:
+        """Whether asking brings more than it takes; in doubt what was done goes on."""
+        self._fade(clock)
+        every = self.every
+        if every.is_new or every.seconds <= 0.0:
+            return True
+        times = (self.times + _LEAN * every.saved / every.seconds) / (self.count + _LEAN)
+        self.goes_on = times * (_IN_DOUBT if self.goes_on else 1.0) >= 1.0
         return self.goes_on
+
+    def _fade(self, clock: int) -> None:
+        kept = _FORGETS ** max(0, clock - self.clock)
+        self.count, self.times, self.clock = kept * self.count, kept * self.times, clock

@@ -97,9 +97,12 @@ class Pace:
         return False
 
     def may_read(self, unread: int, room: int) -> bool:
-        """Whether what passes of a draft model bring over the `room` tokens that a text has left pays for reading `unread` ones first."""
+        """Whether what passes of a draft model bring over the `room` tokens that a text has left pays for reading `unread` ones first.
+
+        While too little is known to say so, whether the text has room for some passes.
+        """
         asks = self.passes
-        if unread <= FEW or asks.is_new:
+        if unread <= FEW or (asks.is_new and room >= TRIAL):
             return True
         return (asks.saved - asks.seconds) * room / _PER_PASS >= self.drafts.read_s * unread
 

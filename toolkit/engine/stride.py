@@ -58,7 +58,7 @@ class Stride:
         self._since = 0  # and since it was last asked for guesses of known chances
         self._open = True
         self._trusts = {kind: Trust(of_all) for kind, of_all in pace.trusts.items()}
-        self._own = OwnAsks()  # of passes of a draft model
+        self._own = OwnAsks(pace.passes, pace.passes.pays)  # of passes of a draft model
         self._weighed = False  # which of them the last guesses were weighed with
         self._rest = 0  # passes until it looks again whether to ask
         self._asked_for_worth = False  # the time that it took is told next
@@ -105,11 +105,14 @@ class Stride:
         if self._trial_left:
             self._trial_left -= 1
             return True
-        if self._own.pay(self._pace.passes) and self._pace.may_read(self._unread, room):
+        pace = self._pace
+        if self._own.every is not pace.passes:
+            self._own = OwnAsks(pace.passes, pace.passes.pays)
+        if self._own.pay(pace.costs.clock) and pace.may_read(self._unread, room):
             return True
-        if self._pace.may_try(self._unread):
+        if pace.may_try(self._unread):
             self._trial_left = TRIAL - 1
-            self._pace.passes.rested = 0  # one line at a time, whatever comes of it
+            pace.passes.rested = 0  # one line at a time, whatever comes of it
             return True
         return False
 
@@ -175,12 +178,14 @@ class Stride:
         unread = self._unread if passes else self._since
         if unread > FEW:  # it read first: an ask is no dearer for that, but may have become cheaper
             left = max(0.0, seconds - (pace.drafts.read_s * unread if passes else 0.0))
-            asks.learn(min(asks.seconds, left) if asks.count else None, self._saves)
+            known = min(asks.seconds, left) if asks.seconds > 0.0 else left
+            asks.learn(known if asks.count else None, self._saves)
         else:
             asks.learn(seconds, self._saves)
         self._since = 0
         if passes:
-            self._own.learn(asks.seconds, self._saves)
+            if self._own.every is asks:
+                self._own.learn(self._saves, pace.costs.clock)
             pace.costs.disturb()
             pace.drafts.learn(seconds, passes, self._unread)
             self._unread = 0

@@ -29,6 +29,7 @@ BLOCK = 16
 LONGEST_PROMPT = 448
 REPLY = 192  # tokens: more prompts teach more than longer replies
 LOOP = 24  # a reply whose last so many tokens stood there before is cut
+_LEAST_DRAWN = 2  # tokens of a user turn, behind the words that it was given
 _FLOOR = 0.02  # of the likeliest token's probability: below it nothing is drawn
 
 
@@ -178,7 +179,7 @@ class Lanes:
         if lane.drawn_from >= 0:
             turn = line.tokens[lane.drawn_from : -1]
             if token == lane.task.turn_end:
-                if not self._accept(turn):
+                if len(turn) < len(lane.task.ids) - lane.task.turn + _LEAST_DRAWN or not self._accept(turn):
                     return line.task
                 line.tokens += lane.task.opening
                 lane.pending += lane.task.opening

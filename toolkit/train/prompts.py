@@ -53,7 +53,7 @@ class Prompts:
         self._tokenizer = tokenizer
         self._seed = seed
         self._grammar = grammar()
-        self._systems, self._starts = _listed("systems"), _listed("starts")
+        self._systems, self._starts = _listed("systems"), starts_of_turns()
         self._held_out = held_out()
 
     def task(self, number: int) -> Task:
@@ -92,6 +92,11 @@ def grammar() -> dict[str, list[str]]:
     """The rules of prompts/grammar.toml."""
     rules: dict[str, list[str]] = tomllib.loads((HERE / "grammar.toml").read_text(encoding="utf-8"))
     return rules
+
+
+def starts_of_turns() -> list[str]:
+    """The first words that user turns are given (prompts/starts.toml)."""
+    return _listed("starts")
 
 
 def _listed(name: str) -> list[str]:

@@ -82,6 +82,9 @@ static void embed(const linear *w, int64_t token, float *x) {
     for (int64_t i = 0; i < w->inputs; i++) x[i] = (float)tile[i / 2 * TILE * 2 + i % 2] * w->scale[token];
 }
 
+/* What is multiplied with first, behind the entry. */
+static const linear *opening(const model *m) { return m->layers ? &m->layer->qkv : &m->head; }
+
 /* The rows to start from: through the entry. */
 static void enter_joined(const kernels *k, const model *m, const pass *p, const space *s, int thread, int size) {
     team *t = s->team;
@@ -96,6 +99,7 @@ static void enter_joined(const kernels *k, const model *m, const pass *p, const 
     }
     meet(t, size);
     product(k, &e->weights, &s->q, p->rows, STORE, s->x, s->x_stride, t);
+    want(opening(m), NULL);
 }
 
 /* The rows to start from: embeddings, or inputs as they are. */
@@ -213,11 +217,13 @@ static void attention(const kernels *k, const model *m, const pass *p, int64_t a
 #undef EACH
 }
 
-/* Ask for the keys and values that this thread's share of a layer's attention will see. */
+/* Ask for the keys and values that this thread's share of a layer's attention will see, as far as the product in between leaves them there. */
 static void ask_cache(const model *m, const pass *p, int64_t at, const space *s) {
     int64_t ranges = crowd < RANGES ? crowd : RANGES, mine = self % ranges, items = s->bunches * m->kv_heads;
     int64_t cache = at * m->kv_heads * p->slots_all * m->head_dim, of_head = p->slots_all * m->head_dim;
-    int64_t left = fetched() / (2 * 4 * m->head_dim);
+    const char *from, *end;
+    int64_t passing = own_tiles(&m->layer[at].qkv, INT64_MAX, &from, &end), room = 2 * fetched() - passing; /* of the second cache */
+    int64_t left = (room < fetched() ? room : fetched()) / (2 * (int64_t)sizeof *p->keys * m->head_dim);
     for (int64_t item = items * mine / ranges, before = -1; item < items * (mine + 1) / ranges; item++) {
         int64_t h = item / s->bunches, r = s->bunch[item % s->bunches], list = p->first[r] * m->kv_heads + h, longest = p->seen[r] - 1;
         if (list == before) continue;
@@ -258,6 +264,7 @@ static void run(const void *task, team *t, int thread, int size) {
     const pass *p = ((const pass_task *)task)->pass;
     const space *s = &((const pass_task *)task)->space;
     const kernels *k = TABLE[m->kernels];
+    want(m->entry ? &m->entry->weights : opening(m), m->entry ? opening(m) : NULL);
     if (m->entry) enter_joined(k, m, p, s, thread, size);
     else enter(m, p, s);
     meet(t, size);
@@ -387,7 +394,7 @@ static void run_guess(const void *task, team *t, int thread, int size) {
         }
         meet(t, size);
         product(k, &m->head, q, 1, STORE, s->logits, 0, t);
-        if (s->guesses->most > 1) want(&m->entry->weights, &m->layer->qkv);
+        if (s->guesses->made + 1 < s->guesses->most) want(&m->entry->weights, opening(m));
         meet(t, size);
         if (!thread) note(k, m, s);
         meet(t, size);
@@ -486,6 +493,7 @@ static void run_linear(const void *task, team *t, int thread, int size) {
     quantise_rows(l->kernels, l->w, l->x, l->w->inputs, l->rows, &l->q, t);
     meet(t, size);
     product(l->kernels, l->w, &l->q, l->rows, STORE, l->out, up(l->w->outputs, TILE), t);
+    wanted = (ahead){0};
 }
 
 void native_linear(const linear *w, int index, const float *x, int64_t rows, int64_t threads, float *out, void *memory) {

@@ -71,7 +71,8 @@ static void tile_sums(const kernels *k, const linear *w, int64_t at, const integ
     else k->products4((const uint8_t *)w->tiles + at * spans * SPAN_BYTES, spans, X, q->S + from * spans, rows, sums);
 }
 
-/* Bytes of what comes next that a thread asks for at most: half of its second cache, which nobody else has a use for meanwhile. */
+/* Bytes of what comes next that a thread asks for at most: half of a second cache, where the system tells its size, within bounds. Threads
+ * that share one ask for more together; it then holds the rest no longer than before. */
 static int64_t fetched(void) {
     static atomic_long known;
     long bytes = atomic_load_explicit(&known, memory_order_relaxed);
@@ -84,7 +85,7 @@ static int64_t fetched(void) {
     return bytes;
 }
 
-/* The tiles of a matrix that are this thread's before it takes from others, `most` bytes of them: where they begin and end. */
+/* The tiles of a matrix that this thread takes first, `most` bytes of them: where they begin and end. */
 static int64_t own_tiles(const linear *w, int64_t most, const char **from, const char **end) {
     int64_t tiles = up(w->outputs, TILE) / TILE, bytes = w->bits == 8 ? TILE * w->inputs : w->inputs / SPAN * SPAN_BYTES;
     int64_t ranges = crowd < RANGES ? crowd : RANGES, mine = self % ranges, first = tiles * mine / ranges;
@@ -101,6 +102,7 @@ static void want(const linear *one, const linear *two) {
     if (at > wanted.at && at <= wanted.end) wanted.at = at;
     wanted.then = wanted.then_end = NULL;
     if (two && left > 0) own_tiles(two, left, &wanted.then, &wanted.then_end);
+    ask(&wanted, 0); /* on to the second where nothing of the first is left */
 }
 
 typedef enum { STORE, ADD, GATE } ending;

@@ -224,22 +224,37 @@ INLINE float soften(float *scores, int64_t seen) {
     return total(sums);
 }
 
+/* As wide as a register is; a wider one would go through memory. */
+#ifdef __AVX512F__
+typedef v16 wide;
+#else
+typedef v8 wide;
+#endif
+enum { WIDE = sizeof(wide) / sizeof(float), SUMS = 64 / WIDE };
+
+INLINE wide everywhere(float x) {
+#ifdef __AVX512F__
+    return (v16){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
+#else
+    return all(x);
+#endif
+}
+
 /* out[0 .. 63] += weights[s] * values[slots[s]] for s from ... to - 1, one after the other. */
 INLINE void weigh_64(const float *weights, const float *values, const int32_t *slots, int64_t from, int64_t to, int64_t width,
                      float *out, ahead *next) {
-    v16 sums[4];
-    for (int c = 0; c < 4; c++) memcpy(&sums[c], out + c * 16, sizeof *sums);
+    wide sums[SUMS], value;
+    UNROLL for (int c = 0; c < SUMS; c++) memcpy(&sums[c], out + c * WIDE, sizeof value);
     for (int64_t s = from; s < to; s++) {
-        float w = weights[s];
-        v16 weight = {w, w, w, w, w, w, w, w, w, w, w, w, w, w, w, w}, value;
+        wide weight = everywhere(weights[s]);
         const float *v = values + (int64_t)slots[s] * width;
-        for (int c = 0; c < 4; c++) {
-            memcpy(&value, v + c * 16, sizeof value);
+        UNROLL for (int c = 0; c < SUMS; c++) {
+            memcpy(&value, v + c * WIDE, sizeof value);
             sums[c] += weight * value;
         }
         ask(next, 1);
     }
-    for (int c = 0; c < 4; c++) memcpy(out + c * 16, &sums[c], sizeof *sums);
+    UNROLL for (int c = 0; c < SUMS; c++) memcpy(out + c * WIDE, &sums[c], sizeof value);
 }
 
 /* out[0 .. 8 * vectors] += weights[s] * values[slots[s]] for s from ... to - 1, one after the other. */

@@ -17,7 +17,7 @@ typedef struct {
 } team;
 
 static __thread int self, crowd; /* this thread's number, and how many there are */
-static __thread ahead wanted;    /* what this thread needs next */
+static __thread ahead wanted;    /* what this thread needs next, as far as the pass has said */
 
 static void relax(int spins) {
     if (spins >= SPINS) sched_yield();
@@ -35,8 +35,9 @@ static void meet(team *t, int size) {
         return;
     }
     for (int spins = 0; atomic_load_explicit(&t->meetings, memory_order_acquire) == meeting;) {
-        if (wanted.at < wanted.end) ask(&wanted, 1);
-        else relax(spins), spins += spins < SPINS;
+        if (wanted.at < wanted.end && spins < SPINS) ask(&wanted, 1);
+        else relax(spins);
+        spins += spins < SPINS;
     }
 }
 
