@@ -30,7 +30,7 @@ int native_kernel_usable(int index) { return TABLE[index]->usable(); }
 
 /* ---- memory of a pass ---------------------------------------------------------------------------------------------- */
 
-enum { TOGETHER = 8, SHARES = 4 }; /* most rows that attend together; pieces of that work a thread should find at least */
+enum { TOGETHER = 8 }; /* most rows that attend together */
 enum { FAR = 512, SLOTS = 256, COLUMNS = 16 }; /* slots of lists whose work is split, of a piece of it; columns of a piece */
 
 typedef struct {
@@ -243,14 +243,22 @@ static void bunch_by(const pass *p, int64_t limit, space *s) {
     s->bunch[s->bunches] = p->rows;
 }
 
-/* Rows one after the other that share a list go together, at most TOGETHER of them. Where lists are long and half of the threads would find
- * nothing to do, they split the bunches' work; else bunches are small enough to be work for every thread. */
+/* Rows one after the other that share a list go together, as many as let the thread with the most work end first: what a thread takes is
+ * counted as its bunches, each of which reads its list (about what attending one row of it takes) and attends its rows.
+ * Where lists are long and half of the threads would find nothing to do, they split the bunches' work. */
 static void bunch_rows(const model *m, const pass *p, space *s) {
     bunch_by(p, TOGETHER, s);
     s->split = p->longest >= FAR && 2 * s->bunches * m->kv_heads <= p->threads && p->rows <= split_rows(m, p->rows, p->threads);
     if (s->split) return;
-    int64_t least = p->rows * m->kv_heads / (p->threads * SHARES);
-    bunch_by(p, least < 1 ? 1 : least > TOGETHER ? TOGETHER : least, s);
+    int64_t best = TOGETHER, least = INT64_MAX;
+    for (int64_t limit = TOGETHER; limit >= 1; limit--) {
+        bunch_by(p, limit, s);
+        int64_t highest = 0;
+        for (int64_t b = 0; b < s->bunches; b++) highest = most(highest, s->bunch[b + 1] - s->bunch[b]);
+        int64_t work = (s->bunches * m->kv_heads + p->threads - 1) / p->threads * (1 + highest);
+        if (work <= least) least = work, best = limit;
+    }
+    bunch_by(p, best, s);
 }
 
 typedef struct {
