@@ -450,6 +450,21 @@ def test_attention_that_was_measured_wrong_spoils_neither_long_nor_short_context
             assert 0.6 < costs(rows) / seconds(rows, length) < 1.6, (rows, length, costs(rows), seconds(rows, length))
 
 
+def test_one_pass_in_a_good_moment_does_not_make_attention_cheap_for_good() -> None:
+    def seconds(rows: int) -> float:
+        return 4e-3 + 2e-4 * rows + (1e-6 + 1e-6 * rows) * 2000
+
+    costs = PassCosts(1e-6, 1e-6)
+    for rows in (1, 2, 4, 8):
+        costs.learn(rows, seconds(rows), listed=2000, seen=2000 * rows)
+    costs.learn(1, 0.55 * seconds(1), listed=2000, seen=2000)
+    for _ in range(150):
+        costs.learn(1, seconds(1), listed=2000, seen=2000)
+    costs.learn(16, seconds(16), listed=2000, seen=2000 * 16)
+    assert costs._share > 0.9
+    assert 0.9 < costs(8) / seconds(8) < 1.1
+
+
 def test_a_rare_size_that_was_measured_in_a_bad_moment_costs_no_more_than_larger_ones() -> None:
     costs = costs_of({1: 5.0, 4: 7.0, 6: 7.5, 8: 8.0, 16: 12.0})
     costs.learn(5, 14.0)

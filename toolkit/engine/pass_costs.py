@@ -3,7 +3,7 @@
     seconds = by rows + list_s x tokens in the caches of its lines + slot_s x tokens that its rows see
 
 The last two are attention's: without them a pass of some rows behind a long prompt, not yet measured there, would seem cheaper than one of one row.
-They are measured once, by differences; a pass in use that leaves less than its rows ever took shows that they are too large, and they shrink.
+They are measured once, by differences; passes in use that leave less than their rows ever took show that they are too large, and they shrink.
 In: rows, what they see and seconds, pass by pass.   Out: seconds for any number of rows behind what those of the last pass saw.
 Knows nothing about: drafts, but how many of the last pass' rows were some, and whether a draft model ran before it.
 """
@@ -17,6 +17,7 @@ _MOST = 2.0  # times what is known that a measurement counts for at most
 _STALE = 64  # passes
 _LARGER = 3  # sizes, itself and the next ones, the least of which a size costs
 _MATTERS = 0.2  # of a pass' time: attention that is said to take more is looked at
+_BACK = 0.03  # weight of a pass that leaves more room for attention than was believed
 _ROWS = 0.1  # of a pass' time: what its rows take at least, whatever attention is said to
 
 
@@ -90,14 +91,21 @@ class PassCosts:
         return max(1.0, took_s / passes / self(max(1, round(rows / passes)))) if passes else 1.0
 
     def _attention(self, rows: int) -> float:
-        return self._share * (self._list_s * self._listed + self._slot_s * self._context * rows)
+        return self._share * self._said(rows)
+
+    def _said(self, rows: int) -> float:
+        """Attention as it was measured when the engine opened."""
+        return self._list_s * self._listed + self._slot_s * self._context * rows
 
     def _bound(self, rows: int, seconds: float) -> None:
-        """Attention takes at most what is left of a pass beside the least that so many rows, or fewer, ever took."""
-        said, place = self._attention(rows), bisect_right(self._sizes, rows)
+        """Attention takes at most what is left of a pass beside the least that so many rows, or fewer, ever took.
+
+        A pass in a good moment leaves too little: the share comes back as others leave more.
+        """
+        said, place = self._said(rows), bisect_right(self._sizes, rows)
         if place and said > _MATTERS * seconds:
-            room = max(0.0, seconds - self._least[self._sizes[place - 1]])
-            self._share *= min(1.0, room / said)
+            allowed = min(1.0, max(0.0, seconds - self._least[self._sizes[place - 1]]) / said)
+            self._share = min(allowed, self._share + _BACK * (allowed - self._share))
 
     def _by_rows(self, rows: int) -> float:
         sizes = self._sizes
