@@ -25,7 +25,7 @@ def tiny() -> Iterator[EmbeddedEngine]:
 @pytest.fixture(scope="module")
 def measured(tiny: EmbeddedEngine) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cost, "read_bandwidth", lambda: 1e9)
+        patch.setattr(cost, "read_bandwidth", lambda size: 1e9)
         return cost.run(tiny, longest=512, rounds=1, console=Console(file=io.StringIO()))
 
 

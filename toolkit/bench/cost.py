@@ -142,7 +142,7 @@ class _Bench:
         model = model_of(self.engine)
         assert model is not None  # it runs here
         return {
-            "read_bytes_s": read_bandwidth(), "weight_bytes": float(model.weight_bytes), "kv_bytes_token": float(model.kv_bytes),
+            "read_bytes_s": read_bandwidth(model.weight_bytes), "weight_bytes": float(model.weight_bytes), "kv_bytes_token": float(model.kv_bytes),
         }  # fmt: skip
 
 

@@ -64,7 +64,8 @@ def run(
     rows: dict[str, list[Row]] = {kind: [] for kind in prompts}
     first = next(iter(engines.values()))
     models = {PLAIN: model_of(first), **{name: model_of(engine) for name, engine in engines.items()}}
-    machine = ceiling(models[PLAIN], read_bandwidth())
+    target = models[PLAIN]
+    machine = ceiling(target, read_bandwidth(target.weight_bytes) if target is not None else 0.0)
     speculation_tables.show_ceiling(console, machine)
     _row(engines, peer, work[0][1], sampling, 0)
     for index, (kind, text) in enumerate(track(work, "speculation", console=console, transient=True)):
