@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from toolkit.contracts import SamplingParams
 from toolkit.errors import UsageError
+from toolkit.sample.accept import dense
 from toolkit.sample.draw import draw, generator
 from toolkit.sample.filters import adjust, ban, distribution
 
@@ -66,6 +67,44 @@ def test_a_draw_inverts_the_cumulative_distribution(values: list[float], tempera
         uniform = float(torch.rand((), generator=generator(seed), dtype=torch.float64))
         place = sum(float(edge) <= uniform for edge in edges)
         assert draw(logits, params, generator(seed)) == int(ids[min(place, len(ids) - 1)])
+
+
+CUTS = [
+    {}, {"top_p": 0.3}, {"top_p": 0.95}, {"top_p": 0.9999999}, {"min_p": 0.05}, {"min_p": 1e-6}, {"top_p": 0.9, "min_p": 0.01},
+    {"top_k": 40}, {"top_k": 2000, "top_p": 0.99}, {"top_k": 10**6},
+]  # fmt: skip
+
+
+def whole(logits: torch.Tensor, params: SamplingParams) -> tuple[torch.Tensor, torch.Tensor]:
+    """`distribution`, all tokens put in order."""
+    wide = logits.double()
+    probs, ids = torch.softmax((wide - wide.max()) / params.temperature, -1).sort(descending=True)
+    keep = (probs > 0) & (torch.arange(len(probs)) < (params.top_k or len(probs)))
+    keep &= probs >= params.min_p * probs[0]
+    if params.top_p < 1.0:  # sums of all may round to 1 before the last
+        keep &= probs.cumsum(0) - probs < params.top_p
+    keep[0] = True
+    return probs[keep] / probs[keep].sum(), ids[keep]
+
+
+@pytest.mark.parametrize("cuts", CUTS, ids=str)
+@pytest.mark.parametrize("spread", [0.1, 2.0, 6.0])  # from nearly flat, where no small number of tokens will do, to peaked
+def test_large_vocabularies_are_cut_and_drawn_from_as_if_all_tokens_were_put_in_order(
+    cuts: dict[str, float], spread: float
+) -> None:
+    logits = spread * torch.randn(3000, generator=torch.Generator().manual_seed(3))
+    logits[torch.arange(0, 3000, 7)] = -torch.inf  # what a grammar forbids
+    for temperature in (0.3, 1.0, 2.0):
+        params = SamplingParams(temperature=temperature, **cuts)  # type: ignore[arg-type]
+        (probs, ids), (expected, wanted) = distribution(logits, params), whole(logits, params)
+        assert torch.equal(ids, wanted) and torch.allclose(probs, expected, rtol=1e-12, atol=0)
+        spread_out = torch.zeros(3000, dtype=torch.float64).index_copy_(0, wanted, expected)
+        assert torch.allclose(dense(logits, params), spread_out, rtol=1e-12, atol=0)
+        edges = expected.cumsum(0)
+        for seed in range(200):
+            uniform = torch.rand((), generator=generator(seed), dtype=torch.float64)
+            place = min(int(torch.searchsorted(edges, uniform, right=True)), len(wanted) - 1)
+            assert draw(logits, params, generator(seed)) == int(wanted[place])
 
 
 def test_drawn_frequencies_match_the_distribution() -> None:

@@ -25,7 +25,7 @@ from torch import Tensor
 from toolkit.contracts import SamplingParams
 from toolkit.errors import EngineError
 from toolkit.sample.draw import draw
-from toolkit.sample.filters import distribution
+from toolkit.sample.filters import distribution, is_cut, tempered
 
 SLACK = 1e-4  # how far a row of q may sum from 1: float32 sums of a large vocabulary stray by less
 
@@ -53,6 +53,9 @@ def choose(
 
 def dense(logits: Tensor, params: SamplingParams) -> Tensor:
     """The distribution of plain decoding over all tokens: [V] float64 on the CPU, sums to 1. temperature must be above 0."""
+    if not is_cut(params):
+        probs = tempered(logits, params.temperature).cpu()
+        return probs / probs.sum()
     probs, ids = distribution(logits, params)
     return torch.zeros(len(logits), dtype=torch.float64).index_copy_(0, ids.cpu(), probs.cpu())
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from toolkit.contracts import SamplingParams
-from toolkit.sample.filters import distribution
+from toolkit.sample.filters import LIKELIEST, distribution, is_cut, tempered
 
 
 def generator(seed: int, index: int = 0) -> torch.Generator:
@@ -20,11 +20,21 @@ def generator(seed: int, index: int = 0) -> torch.Generator:
 
 
 def draw(logits: Tensor, params: SamplingParams, random: torch.Generator) -> int:
-    """A token id from logits [V]; greedy (temperature 0) uses no random number."""
+    """A token id from logits [V]; greedy (temperature 0) uses no random number.
+
+    A number that falls among the likeliest tokens is looked up there, without putting all in order: the same token.
+    """
     if params.temperature == 0.0:
         return likeliest(logits)
-    probs, ids = distribution(logits, params)
     at = torch.rand((), generator=random, dtype=torch.float64)
+    if not is_cut(params) and len(logits) > LIKELIEST:
+        probs = tempered(logits, params.temperature)
+        first, ids = probs.topk(LIKELIEST)
+        sums = first.cumsum(0).cpu()
+        wanted = at * probs.sum().cpu()
+        if wanted < sums[-1]:
+            return int(ids[int(torch.searchsorted(sums, wanted, right=True))])
+    probs, ids = distribution(logits, params)
     place = int(torch.searchsorted(probs.cumsum(0).cpu(), at, right=True))
     return int(ids[min(place, len(ids) - 1)])
 

@@ -19,6 +19,8 @@ from torch import Tensor
 
 from toolkit.contracts import SamplingParams
 
+LIKELIEST = 512  # tokens that are put in order first; a draw, or a cut, is seldom behind them
+
 
 def is_plain(params: SamplingParams) -> bool:
     """True if nothing changes the logits themselves."""
@@ -61,19 +63,35 @@ def distribution(logits: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor
 
     temperature must be above 0: greedy has no distribution, it is the argmax.
     """
-    wide = logits.double()
-    probs = torch.softmax(
-        (wide - wide.max()) / params.temperature, dim=-1
-    )  # less the maximum first: tiny temperatures overflow
+    probs = tempered(logits, params.temperature)
     if 0 < params.top_k < len(probs):
-        probs, ids = probs.topk(params.top_k)
-    else:
-        probs, ids = probs.sort(descending=True)
+        return _cut(*probs.topk(params.top_k), params)[:2]
+    if is_cut(params) and len(probs) > LIKELIEST:  # to order a large vocabulary takes as long as a pass of a small model
+        probs_, ids, ends = _cut(*probs.topk(LIKELIEST), params)
+        if ends:
+            return probs_, ids
+    return _cut(*probs.sort(descending=True), params)[:2]
+
+
+def tempered(logits: Tensor, temperature: float) -> Tensor:
+    """Probabilities [V] float64 at a temperature, nothing cut."""
+    wide = logits.double()
+    return torch.softmax((wide - wide.max()) / temperature, dim=-1)  # less the maximum first: tiny temperatures overflow
+
+
+def is_cut(params: SamplingParams) -> bool:
+    """Whether top-k, top-p or min-p leave anything out."""
+    return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
+
+
+def _cut(probs: Tensor, ids: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor, bool]:
+    """What top-p and min-p keep of probabilities in falling order, and whether they end before the last: then they keep nothing behind it either."""
     keep = probs > 0
     if params.top_p < 1.0:
         keep &= probs.cumsum(0) - probs < params.top_p
     if params.min_p > 0.0:
         keep &= probs >= params.min_p * probs[0]
     keep[0] = True
+    ends = not bool(keep[-1])
     probs, ids = probs[keep], ids[keep]
-    return probs / probs.sum(), ids
+    return probs / probs.sum(), ids, ends
