@@ -26,10 +26,10 @@ def line(task: int, length: int, reply: int, seed: int = 0) -> Line:
     return made
 
 
-def folder_of(folder: Path, lines: list[Line], base: str = "base", shards: int = 1) -> Path:
+def folder_of(folder: Path, lines: list[Line], base: str = "base", shards: int = 1, seed: int = 0) -> Path:
     """Shards of those lines."""
     folder.mkdir(parents=True, exist_ok=True)
-    recipe = {"base": base, "seed": 0, "depths": [0, 1, 2], "version": 1}
+    recipe = {"base": base, "seed": seed, "depths": [0, 1, 2], "version": 1}
     size = -(-len(lines) // shards)
     for number in range(shards):
         write_shard(folder, number, lines[number * size : (number + 1) * size], [], recipe)

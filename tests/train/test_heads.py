@@ -44,12 +44,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def mtp(data: Path, out: Path, **options: int) -> Card:
     plan = MtpPlan(**{"vocab": 200, "size": 1024, "warmup": 5, "epochs": 8, **options})  # type: ignore[arg-type]
-    return train_mtp_on(tiny_model(), "tiny", summary(data, BASE), data, out, plan, lambda line: None)
+    return train_mtp_on(tiny_model(), "tiny", summary([data], BASE), [data], out, plan, lambda line: None)
 
 
 def medusa(data: Path, out: Path, **options: int) -> Card:
     plan = MedusaPlan(**{"vocab": 200, "size": 1024, "warmup": 5, "epochs": 8, "heads": 3, **options})  # type: ignore[arg-type]
-    return train_medusa_on(tiny_model(), "tiny", summary(data, BASE), data, out, plan, lambda line: None)
+    return train_medusa_on(tiny_model(), "tiny", summary([data], BASE), [data], out, plan, lambda line: None)
 
 
 KINDS: dict[str, tuple[Callable[..., Card], type[MtpSource] | type[MedusaSource]]] = {
@@ -76,9 +76,9 @@ def test_a_trained_folder_has_a_card_and_drafts_for_its_base(kind: str, data: Pa
 def test_a_trained_head_is_gone_on_from_over_another_vocabulary(data: Path, tmp_path: Path) -> None:
     first = mtp(data, tmp_path / "first")
     plan = MtpPlan(vocab=150, size=1024, warmup=5, epochs=1)
-    about = summary(data, BASE)
+    about = summary([data], BASE)
     told: list[str] = []
-    second = train_mtp_on(tiny_model(), "tiny", about, data, tmp_path / "second", plan, told.append, tmp_path / "first")
+    second = train_mtp_on(tiny_model(), "tiny", about, [data], tmp_path / "second", plan, told.append, tmp_path / "first")
     assert second.training["start"] == sha256((tmp_path / "first/head.safetensors").read_bytes()).hexdigest()
     assert first.training["start"] == ""
     assert second.acceptance["chain_before"][0] == pytest.approx(first.acceptance["chain"][0], abs=0.02)

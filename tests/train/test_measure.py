@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from tests.train.rows import VOCAB, folder_of, line
 from toolkit.errors import UsageError
-from toolkit.train.batches import HELD, held_out, summary, training
+from toolkit.train.batches import HELD, Batch, held_out, summary, training
 from toolkit.train.measure import Acceptance
 from toolkit.train.plot import draw_acceptance
 from toolkit.train.targets import Targets
@@ -31,27 +32,45 @@ def test_batches_hold_every_training_line_once_and_no_held_out_one(tmp_path: Pat
     lines = [line(task, 8 + task % 7, 4) for task in range(1, 70)]
     folder = folder_of(tmp_path, lines, shards=3)
     seen = [
-        tuple(row[: n + 1].tolist()) for b in training(folder, 0, 0, 40) for row, n in zip(b.tokens, b.lengths, strict=True)
+        tuple(row[: n + 1].tolist()) for b in training([folder], 0, 0, 40) for row, n in zip(b.tokens, b.lengths, strict=True)
     ]
     assert sorted(seen) == sorted(tuple(each.tokens) for each in lines if each.task % HELD)
     kept = [
-        tuple(row[: n + 1].tolist()) for b in held_out(folder, 40, 10**6) for row, n in zip(b.tokens, b.lengths, strict=True)
+        tuple(row[: n + 1].tolist()) for b in held_out([folder], 40, 10**6) for row, n in zip(b.tokens, b.lengths, strict=True)
     ]
     assert sorted(kept) == sorted(tuple(each.tokens) for each in lines if each.task % HELD == 0)
+
+
+def test_an_epoch_mixes_the_shards_of_all_its_folders_and_holds_out_lines_of_each(tmp_path: Path) -> None:
+    first = folder_of(tmp_path / "first", [line(task, 8 + task % 7, 4) for task in range(1, 70)], base="0" * 64, shards=4)
+    second = folder_of(tmp_path / "second", [line(task, 9 + task % 5, 4) for task in range(1, 40)], "0" * 64, 4, seed=5)
+    both = [first, second]
+
+    def lines(batches: Iterable[Batch]) -> list[tuple[int, ...]]:
+        return [tuple(row[: n + 1].tolist()) for b in batches for row, n in zip(b.tokens, b.lengths, strict=True)]
+
+    mixed = lines(training(both, 0, 0, 40))
+    apart = [lines(training([folder], 0, 0, 40)) for folder in both]
+    assert sorted(mixed) == sorted(apart[0] + apart[1])
+    places = [i for i, each in enumerate(mixed) if each in apart[1] and each not in apart[0]]
+    assert places[-1] - places[0] >= len(places), "the second folder's lines come in one piece"
+    assert lines(held_out(both, 40, 10**6)) == [each for folder in both for each in lines(held_out([folder], 40, 10**6))]
+    about = summary(both, "0" * 64)
+    assert (about.seeds, about.shards, about.sequences) == ([0, 5], 8, 108)
 
 
 def test_an_epoch_is_the_same_for_the_same_seed_and_another_for_another(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, [line(task, 8 + task % 7, 4) for task in range(1, 60)], shards=2)
 
     def order(seed: int, epoch: int) -> list[list[int]]:
-        return [batch.tokens[:, 0].tolist() for batch in training(folder, seed, epoch, 40)]
+        return [batch.tokens[:, 0].tolist() for batch in training([folder], seed, epoch, 40)]
 
     assert order(1, 0) == order(1, 0) and order(1, 0) != order(1, 1) and order(1, 0) != order(2, 0)
 
 
 def test_a_batch_holds_what_its_lines_said_at_their_own_places(tmp_path: Path) -> None:
     lines = [line(1, 10, 4), line(2, 7, 3)]
-    (batch,) = training(folder_of(tmp_path, lines), 0, 0, 100)
+    (batch,) = training([folder_of(tmp_path, lines)], 0, 0, 100)
     for each in lines:
         row = next(i for i, n in enumerate(batch.lengths) if int(n) == len(each.tokens) - 1)
         assert batch.active[row].nonzero()[:, 0].tolist() == list(range(each.reply - 1, len(each.tokens) - 1))
@@ -62,7 +81,7 @@ def test_a_batch_holds_what_its_lines_said_at_their_own_places(tmp_path: Path) -
 
 
 def test_targets_keep_the_bases_mass_sharpen_its_choice_and_lose_what_cannot_be_guessed(tmp_path: Path) -> None:
-    (batch,) = training(folder_of(tmp_path, [line(1, 10, 4)]), 0, 0, 100)
+    (batch,) = training([folder_of(tmp_path, [line(1, 10, 4)])], 0, 0, 100)
     ids = torch.arange(0, VOCAB, 2)
     places = torch.tensor([3, 5])
     said, weights = Targets(ids, VOCAB, 0.5)(batch, 1, places)
@@ -77,12 +96,14 @@ def test_targets_keep_the_bases_mass_sharpen_its_choice_and_lose_what_cannot_be_
 
 def test_data_of_another_base_and_a_folder_without_data_are_refused(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "data", [line(1, 10, 4)], base="0" * 64)
-    assert summary(folder, "0" * 64).tokens == 6
+    assert summary([folder], "0" * 64).tokens == 6
     with pytest.raises(UsageError, match="was made by the base 000000000000, not by 1111"):
-        summary(folder, "1" * 64)
+        summary([folder], "1" * 64)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="holds no training data"):
-        summary(tmp_path / "empty", "0" * 64)
+        summary([folder, tmp_path / "empty"], "0" * 64)
+    with pytest.raises(UsageError, match="is given twice"):
+        summary([folder, tmp_path / "empty" / ".." / "data"], "0" * 64)
 
 
 def test_the_plot_is_a_whole_svg_with_a_line_for_every_series(tmp_path: Path) -> None:

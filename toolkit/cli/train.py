@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 base_option = click.option(
     "--base", default="smollm2", type=TEXT, show_default=True, help="The model that the head drafts for."
 )
-data_option = click.option("--data", required=True, type=place(exists=True, files=False), help="A folder of `train data`.")
+data_option = click.option(
+    "--data", required=True, multiple=True, type=place(exists=True, files=False), help="A folder of `train data`; repeatable."
+)
 out_option = click.option("--out", required=True, type=place(files=False), help="The folder that is written.")
 threads_option = click.option("--threads", type=click.IntRange(1, 1024), help="Torch's threads.")
 seed_option = click.option("--seed", default=0, type=click.IntRange(0), show_default=True, help="Of everything that is drawn.")
@@ -77,7 +79,7 @@ def data(base: str, out: Path, tokens: int, lanes: int, seed: int, threads: int 
 @threads_option
 @json_option
 def mtp(
-    base: str, data: Path, out: Path, start: Path | None, threads: int | None, as_json: bool, **given: Any
+    base: str, data: tuple[Path, ...], out: Path, start: Path | None, threads: int | None, as_json: bool, **given: Any
 ) -> None:  # fmt: skip
     """Train a multi-token-prediction module: one layer that reads the base's hidden rows and, deeper, its own."""
     from toolkit.train.mtp import MtpPlan, train_mtp
@@ -99,7 +101,7 @@ def mtp(
 @seed_option
 @threads_option
 @json_option
-def medusa(base: str, data: Path, out: Path, threads: int | None, as_json: bool, **given: Any) -> None:
+def medusa(base: str, data: tuple[Path, ...], out: Path, threads: int | None, as_json: bool, **given: Any) -> None:
     """Train heads that guess the next tokens from one hidden row, all at once."""
     from toolkit.train.medusa import MedusaPlan, train_medusa
 

@@ -101,10 +101,10 @@ def _fits(held: dict[str, Tensor], count: int) -> bool:
     )  # fmt: skip
 
 
-def training(folder: Path, seed: int, epoch: int, size: int) -> Iterator[Batch]:
-    """One epoch: batches of at most `size` padded tokens."""
+def training(folders: Sequence[Path], seed: int, epoch: int, size: int) -> Iterator[Batch]:
+    """One epoch over all shards of those folders, mixed: batches of at most `size` padded tokens."""
     dice = torch.Generator().manual_seed(seed * 1000 + epoch)
-    paths = shard_paths(folder)
+    paths = _shards(folders)
     for place in torch.randperm(len(paths), generator=dice).tolist():
         shard = load(paths[place])
         kept = [s for s, task in enumerate(shard.tasks) if task % HELD]
@@ -113,10 +113,10 @@ def training(folder: Path, seed: int, epoch: int, size: int) -> Iterator[Batch]:
             yield shard.batch(groups[group])
 
 
-def held_out(folder: Path, size: int, most: int) -> Iterator[Batch]:
-    """The held-out sequences of the first shards, about `most` tokens."""
+def held_out(folders: Sequence[Path], size: int, most: int) -> Iterator[Batch]:
+    """The held-out sequences of the first shards, about `most` tokens; those of the first folder come first."""
     seen = 0
-    for path in shard_paths(folder):
+    for path in _shards(folders):
         shard = load(path)
         for group in _groups(shard, [s for s, task in enumerate(shard.tasks) if task % HELD == 0], size):
             batch = shard.batch(group)
@@ -124,6 +124,10 @@ def held_out(folder: Path, size: int, most: int) -> Iterator[Batch]:
             yield batch
             if seen >= most:
                 return
+
+
+def _shards(folders: Sequence[Path]) -> list[Path]:
+    return [path for folder in folders for path in shard_paths(folder)]
 
 
 def _groups(shard: Shard, members: Sequence[int], size: int) -> Iterator[list[int]]:
@@ -142,10 +146,10 @@ def _groups(shard: Shard, members: Sequence[int], size: int) -> Iterator[list[in
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a folder of data holds: reply tokens, tokens fed (prompts too), sequences; and what it was made with."""
+    """What folders of data hold: reply tokens, tokens fed (prompts too), sequences; and the seeds that they were made with."""
 
     fingerprint: str
-    seed: int
+    seeds: list[int]
     shards: int
     sequences: int
     tokens: int
@@ -153,14 +157,21 @@ class Summary:
 
     def json(self) -> dict[str, Json]:
         """For a card."""
-        return {name: getattr(self, name) for name in ("seed", "shards", "sequences", "tokens")}
+        return {name: getattr(self, name) for name in ("seeds", "shards", "sequences", "tokens")}
+
+    def mark(self) -> dict[str, Json]:
+        """What a checkpoint of a training is bound to."""
+        return {"base": self.fingerprint, "seeds": list(self.seeds), "shards": self.shards}
 
 
-def summary(folder: Path, base: str) -> Summary:
-    """UsageError for a folder without data, or with data of another base."""
-    paths = shard_paths(folder)
-    if not paths:
-        raise UsageError(f"{folder} holds no training data", hint=f"toolkit train data --base BASE --out {folder}")
+def summary(folders: Sequence[Path], base: str) -> Summary:
+    """UsageError for a folder without data, one given twice, or one with data of another base."""
+    for number, folder in enumerate(folders):
+        if any(folder.samefile(other) for other in folders[:number]):
+            raise UsageError(f"{folder} is given twice: its replies would count double", hint="give every folder of data once")
+        if not shard_paths(folder):
+            raise UsageError(f"{folder} holds no training data", hint=f"toolkit train data --base BASE --out {folder}")
+    paths = _shards(folders)
     recipes = [read_about(path)["recipe"] for path in paths]
     for path, recipe in zip(paths, recipes, strict=True):
         if recipe["base"] != base:
@@ -170,4 +181,4 @@ def summary(folder: Path, base: str) -> Summary:
             )
     shapes = [shapes_in(path) for path in paths]
     sequences, tokens, fed = (sum(shape[name][0] for shape in shapes) for name in ("reply", "lse", "tokens"))
-    return Summary(base, recipes[0]["seed"], len(paths), sequences, tokens, fed)
+    return Summary(base, list(dict.fromkeys(recipe["seed"] for recipe in recipes)), len(paths), sequences, tokens, fed)

@@ -1,6 +1,6 @@
 """Medusa: training of heads on the base's own replies.
 
-In: a base, a folder of data, an output folder.   Out: head.safetensors, card.json, acceptance.svg, log.jsonl.
+In: a base, folders of data, an output folder.   Out: head.safetensors, card.json, acceptance.svg, log.jsonl.
 Head i at place p is held against what the base said behind place p+i+1, half of it on the very likeliest token.
 Knows nothing about: drafting, the command line.
 Source: 2401.10774, Medusa-1: the base stays as it is; departures: soft targets, one output matrix for all heads, the base's own.
@@ -8,7 +8,7 @@ Source: 2401.10774, Medusa-1: the base stays as it is; departures: soft targets,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -58,13 +58,15 @@ class MedusaPlan(Plan):
         require(1 <= self.blocks <= MOST_BLOCKS, "blocks", self.blocks, f"an integer from 1 to {MOST_BLOCKS}")
 
 
-def train_medusa(base: str, data: Path, out: Path, plan: MedusaPlan, tell: Tell) -> Card:
+def train_medusa(base: str, data: Sequence[Path], out: Path, plan: MedusaPlan, tell: Tell) -> Card:
     """Train, measure, write the folder. Goes on with a checkpoint in `out`. UsageError for data of another base."""
     source = resolve(base)
     return train_medusa_on(load_model(source), base, summary(data, fingerprint(source)), data, out, plan, tell)
 
 
-def train_medusa_on(decoder: Decoder, base: str, about: Summary, data: Path, out: Path, plan: MedusaPlan, tell: Tell) -> Card:
+def train_medusa_on(
+    decoder: Decoder, base: str, about: Summary, data: Sequence[Path], out: Path, plan: MedusaPlan, tell: Tell
+) -> Card:
     """`train_medusa` with what it loads."""
     tell(f"{about.tokens} reply tokens in {about.sequences} sequences")
     ids = draft_vocabulary(training(data, 0, 0, 1 << 14), decoder.config.vocab_size, plan.vocab)
@@ -76,7 +78,7 @@ def train_medusa_on(decoder: Decoder, base: str, about: Summary, data: Path, out
     weights = {f"weight.{i}.{j}": weight[i, j].clone().requires_grad_() for i in range(plan.heads) for j in range(plan.blocks)}
     weights |= {f"bias.{i}.{j}": bias[i, j].clone().requires_grad_() for i in range(plan.heads) for j in range(plan.blocks)}
     task = _Task(weights, ids, decoder.head.weight, plan)
-    loop = Loop[Batch](out, weights, plan, {"kind": "medusa", "base": about.fingerprint, "shards": about.shards})
+    loop = Loop[Batch](out, weights, plan, {"kind": "medusa"} | about.mark())
 
     def step(state: State, shown: Mapping[str, float]) -> None:
         if state.step % SHOWN == 0:
@@ -127,7 +129,7 @@ class _Task:
         return torch.stack(losses).mean(), {f"loss{i + 1}": loss.item() for i, loss in enumerate(losses)}
 
     @torch.no_grad()
-    def measure(self, data: Path) -> Acceptance:
+    def measure(self, data: Sequence[Path]) -> Acceptance:
         """Acceptance of the heads' likeliest chain, by depth, on held-out sequences."""
         found = Acceptance(self._plan.heads)
         for batch in held_out(data, 1 << 12, HELD_TOKENS):

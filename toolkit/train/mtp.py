@@ -1,6 +1,6 @@
 """MTP: training of a head on the base's own replies.
 
-In: a base, a folder of data, an output folder.   Out: head.safetensors, card.json, acceptance.svg, log.jsonl.
+In: a base, folders of data, an output folder.   Out: head.safetensors, card.json, acceptance.svg, log.jsonl.
 Loss: soft cross-entropy at every depth against the base's likeliest tokens, half of it on the very likeliest, less at later depths.
 Knows nothing about: drafting, the command line.
 Source: 2401.15077, 2503.01840 (own outputs as inputs in training); departures: features are not regressed, targets are sharpened.
@@ -8,7 +8,7 @@ Source: 2401.15077, 2503.01840 (own outputs as inputs in training); departures: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -62,7 +62,7 @@ class MtpPlan(Plan):
         require(0 <= self.noise < 100, "noise", self.noise, "a number from 0 to 100")
 
 
-def train_mtp(base: str, data: Path, out: Path, plan: MtpPlan, tell: Tell, start: Path | None = None) -> Card:
+def train_mtp(base: str, data: Sequence[Path], out: Path, plan: MtpPlan, tell: Tell, start: Path | None = None) -> Card:
     """Train, measure, write the folder. Goes on with a checkpoint in `out`. UsageError for data of another base.
 
     `start` is a trained head that more data goes into, its draft vocabulary chosen anew; None begins with the base's last layer.
@@ -72,7 +72,8 @@ def train_mtp(base: str, data: Path, out: Path, plan: MtpPlan, tell: Tell, start
 
 
 def train_mtp_on(
-    decoder: Decoder, base: str, about: Summary, data: Path, out: Path, plan: MtpPlan, tell: Tell, start: Path | None = None
+    decoder: Decoder, base: str, about: Summary, data: Sequence[Path], out: Path, plan: MtpPlan, tell: Tell,
+    start: Path | None = None,
 ) -> Card:  # fmt: skip
     """`train_mtp` with what it loads."""
     tell(f"{about.tokens} reply tokens in {about.sequences} sequences")
@@ -84,7 +85,7 @@ def train_mtp_on(
     weights = {name: tensor.clone().contiguous().requires_grad_() for name, tensor in weights_of(head).items()}
     head = assemble(head.config, {**weights, "ids": ids})
     task = _Task(head, decoder.embedding, decoder.head.weight[ids], plan)
-    loop = Loop[Batch](out, weights, plan, {"kind": "mtp", "base": about.fingerprint, "shards": about.shards, "start": begun})
+    loop = Loop[Batch](out, weights, plan, {"kind": "mtp", "start": begun} | about.mark())
     before = task.measure(data)
     tell(f"before: {_shown(before)}")
 
@@ -130,7 +131,7 @@ class _Task:
         return total, {f"loss{depth + 1}": loss.item() for depth, loss in enumerate(losses)}
 
     @torch.no_grad()
-    def measure(self, data: Path) -> Acceptance:
+    def measure(self, data: Sequence[Path]) -> Acceptance:
         """Acceptance by depth on held-out sequences."""
         found = Acceptance(DEPTHS)
         for batch in held_out(data, 1 << 12, HELD_TOKENS):

@@ -88,7 +88,8 @@ def read_about(path: Path) -> dict[str, Json]:
     numbers = [about["tasks"], about["refused"]]
     if not all(isinstance(each, list) and all(type(task) is int for task in each) for each in numbers):
         raise InputError(f"{path} is no shard of training data: its tasks are no numbers")
-    if not isinstance(about["recipe"], dict) or not {"base", "seed"} <= about["recipe"].keys():
+    recipe = about["recipe"]
+    if not isinstance(recipe, dict) or type(recipe.get("base")) is not str or type(recipe.get("seed")) is not int:
         raise InputError(f"{path} is no shard of training data: its recipe names no base and seed")
     return about
 
