@@ -22,10 +22,11 @@ from toolkit.engine.pass_costs import PassCosts
 from toolkit.engine.worth import REACH, Trust
 
 LONGEST = 8  # tokens that are looked ahead at most where the request leaves it open
-_IDLE = 0.01  # of the time since they were last asked: what it may take to ask all lines' drafters, whatever it brings
+_IDLE = 0.004  # of the time since they were last asked: what it may take to ask all lines' drafters, whatever it brings
 _NEWEST = 0.1  # weight of the newest such time
 _NEWEST_PASSES = 0.04  # and where it decides about passes of a draft model: most of those bring nothing, a few much
-_EXPLORE_PASSES = 0.01  # of the time since the last trial of such passes on any line: what one may take
+_EXPLORE_PASSES = 0.01  # of the time since the last trial of such passes on any line: what one may take where one line runs
+_EXPLORERS = 4  # and where so many run or more, as much less: the more lines, the less likely such passes pay, the longer all wait for them
 TRIAL = 8  # such passes of a line, one a pass of the target, that tell whether they would pay
 _PER_PASS = 2.0  # tokens of a pass that is drafted for, about
 
@@ -115,7 +116,7 @@ class Pace:
         asks = self.passes
         asks.rested += 1
         now = self.cost(self.others + self.lines)
-        return TRIAL * asks.seconds + self.drafts.read_s * unread <= _EXPLORE_PASSES * asks.rested / self.lines * now
+        return TRIAL * asks.seconds + self.drafts.read_s * unread <= _EXPLORE_PASSES / min(self.lines, _EXPLORERS) * asks.rested / self.lines * now
 
     def rates(self, accepted: Sequence[float]) -> list[float]:
         """Tokens per second (of whatever unit costs have) of all that runs, for k = 0, 1, ... drafted tokens on each line."""
