@@ -170,7 +170,44 @@ def test_a_drafter_that_takes_long_to_say_that_it_has_no_guess_is_asked_less_whe
                 stride.spend(0.3)
                 asked += 0.3
         passes(pace, 16, 16)
-    assert 0 < asked <= 0.02 * count * pace.costs(16)
+    assert 0 < asked <= 0.008 * count * pace.costs(16)
+
+
+def resting(lines: int, seconds: float, saved: float, passes_made: int = 4000) -> tuple[float, float]:
+    """Looks of a line in a pass, and the share of all time that passes of a draft model take which bring `saved` for `seconds`."""
+    pace = Pace(costs_of(MEASURED))
+    strides = [Stride(pace, PARAMS, "all") for _ in range(lines)]
+    pace.asks.count, pace.asks.seconds = 100, 0.5
+    pace.passes.count, pace.passes.seconds, pace.passes.saved, pace.passes.pays = 100, seconds, saved, False
+    looks, drafted = 0, 0.0
+    for _ in range(passes_made):
+        for stride in strides:
+            stride.hear(1)
+            if stride.rests:
+                continue
+            looks += 1
+            budget = stride.budget(ROOM)
+            if budget.worth is not None and budget.least < NEVER:
+                budget.worth([0.05], passes=1)
+                stride.asked(1.0)
+                stride.spend(seconds)
+                drafted += seconds
+        passes(pace, lines, lines)
+    return looks / lines / passes_made, drafted / (drafted + passes_made * pace.costs(lines))
+
+
+def test_the_more_lines_rest_the_more_rarely_each_of_them_looks_again() -> None:
+    looks = [resting(lines, 2.0, 0.01)[0] for lines in (1, 4, 8, 16)]
+    assert looks == sorted(looks, reverse=True)
+    assert looks[1] < 0.25 and looks[2] < 0.13 and looks[3] < 0.07
+
+
+@pytest.mark.parametrize(("lines", "most"), [(1, 0.012), (4, 0.004), (8, 0.004), (16, 0.004)])
+def test_trials_of_a_draft_model_that_never_pays_take_the_smaller_a_share_the_more_lines_wait_for_them(
+    lines: int, most: float
+) -> None:
+    share = resting(lines, 2.0, 0.01, passes_made=20_000)[1]
+    assert 0 < share <= most
 
 
 def speed(chances: Sequence[float], truth: float, lines: int) -> float:
