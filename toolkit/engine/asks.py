@@ -12,7 +12,7 @@ from dataclasses import dataclass
 _LEAN = 6.0  # asks that a request's leaning on all requests' counts for
 _MEMORY = 0.985  # what a request's counts keep from ask to ask
 _FORGETS = 0.999  # and from pass to pass while it does not ask: some day it tries again, whatever others do
-_IN_DOUBT = 1.1  # times what they bring that asks may take until they are given up: what one brings is nothing or much
+_IN_DOUBT = 1.25  # times what they bring that asks may take until they are given up: what one brings is nothing or much
 _FIRST = 24  # asks that are made whatever they bring: most of them bring nothing, so that fewer say little
 
 
