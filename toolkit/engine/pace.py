@@ -116,7 +116,10 @@ class Pace:
         asks = self.passes
         asks.rested += 1
         now = self.cost(self.others + self.lines)
-        return TRIAL * asks.seconds + self.drafts.read_s * unread <= _EXPLORE_PASSES / min(self.lines, _EXPLORERS) * asks.rested / self.lines * now
+        return (
+            TRIAL * asks.seconds + self.drafts.read_s * unread
+            <= _EXPLORE_PASSES / min(self.lines, _EXPLORERS) * asks.rested / self.lines * now
+        )
 
     def rates(self, accepted: Sequence[float]) -> list[float]:
         """Tokens per second (of whatever unit costs have) of all that runs, for k = 0, 1, ... drafted tokens on each line."""
