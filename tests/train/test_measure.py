@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from tests.train.rows import VOCAB, folder_of, line
-from toolkit.errors import UsageError
+from toolkit.contracts import Json
+from toolkit.errors import InputError, UsageError
 from toolkit.train.batches import HELD, Batch, held_out, summary, training
 from toolkit.train.measure import Acceptance
 from toolkit.train.plot import draw_acceptance
+from toolkit.train.shards import write_shard
 from toolkit.train.targets import Targets
 
 
@@ -104,6 +106,13 @@ def test_data_of_another_base_and_a_folder_without_data_are_refused(tmp_path: Pa
         summary([folder, tmp_path / "empty"], "0" * 64)
     with pytest.raises(UsageError, match="is given twice"):
         summary([folder, tmp_path / "empty" / ".." / "data"], "0" * 64)
+
+
+@pytest.mark.parametrize("recipe", [{}, {"base": 1, "seed": 0}, {"base": "b", "seed": [0]}, {"base": "b"}])
+def test_a_shard_whose_recipe_names_no_base_and_seed_is_refused(recipe: dict[str, Json], tmp_path: Path) -> None:
+    write_shard(tmp_path, 0, [line(1, 10, 4)], [], recipe)
+    with pytest.raises(InputError, match="its recipe names no base and seed"):
+        summary([tmp_path], "b")
 
 
 def test_the_plot_is_a_whole_svg_with_a_line_for_every_series(tmp_path: Path) -> None:
