@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from toolkit.bench import equality
+from toolkit.bench.equality_kept import Kept
 from toolkit.cli import main
 from toolkit.contracts import Completion, Done, Event, Incident, Request
 from toolkit.engine.embedded import EmbeddedEngine
@@ -137,3 +140,58 @@ def test_the_command_prints_its_result(capsys: pytest.CaptureFixture[str]) -> No
         for arm in ("ngram:tokens=3,min_match=1,floor=0", "model:nodes=6,floor=0")
         for grammar in ("free", "schema")
     ]
+
+
+def test_settings_are_kept_as_they_end_and_found_again_under_the_same_terms_alone(tiny: EmbeddedEngine, tmp_path: Path) -> None:
+    def cut(result: Completion) -> Completion:
+        raise KeyboardInterrupt
+
+    file = tmp_path / "kept.jsonl"
+    first = run(tiny, grammars=("free",), kept=Kept(file), mark=lambda _: "code 1")
+    for line in file.read_text().splitlines():
+        assert json.loads(line)["setting"]["texts"] == 5
+    # the same again decodes nothing: every text of this engine would end the run
+    again = run(Meddling(tiny, cut), grammars=("free",), kept=Kept(file), mark=lambda _: "code 1")
+    assert again["settings"] == first["settings"] and again["verdict"] == "PASS"
+    for options in ({"tokens": 9}, {"prompts": 4}, {"mark": lambda _: "code 2"}, {"grammars": ("regex",)}, {"batches": (2,)}):
+        with pytest.raises(KeyboardInterrupt):
+            run(Meddling(tiny, cut), **{"grammars": ("free",), "kept": Kept(file), "mark": lambda _: "code 1", **options})
+    assert len(file.read_text().splitlines()) == 2
+
+
+def test_a_setting_that_held_is_kept_with_its_differences(tiny: EmbeddedEngine, tmp_path: Path) -> None:
+    odd = Meddling(tiny, lambda result: replace(result, token_ids=(0, *result.token_ids[1:])))
+    first, again = (run(odd, grammars=("free",), batches=(1,), kept=Kept(tmp_path / "kept")) for _ in range(2))
+    assert first["verdict"] == again["verdict"] == "HOLD" and first["reasons"] == again["reasons"]
+    assert first["settings"] == again["settings"]
+
+
+HARMS: dict[str, Callable[[bytes], bytes]] = {
+    "torn": lambda held: held[:-20],
+    "no JSON": lambda held: b"\xff" + held,
+    "a list": lambda held: b"[1, 2]\n",
+    "counts that are text": lambda held: held.replace(b'"texts": 5', b'"texts": "5"'),
+    "fewer fields": lambda held: held.replace(b'"equal"', b'"equals"'),
+    "a negative count": lambda held: held.replace(b'"equal": 5', b'"equal": -5'),
+    "very deep": lambda held: b"[" * 100_000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_damaged_line_is_passed_over_and_compared_again(harm: str, tiny: EmbeddedEngine, tmp_path: Path) -> None:
+    file = tmp_path / "kept"
+    first = run(tiny, grammars=("free",), batches=(1,), kept=Kept(file))
+    whole = file.read_bytes()
+    file.write_bytes(HARMS[harm](whole))
+    again = run(tiny, grammars=("free",), batches=(1,), kept=Kept(file))
+    assert again["settings"] == first["settings"]
+    assert whole.splitlines()[0] in file.read_bytes().splitlines()  # written anew, on a line of its own
+    assert run(tiny, grammars=("free",), batches=(1,), kept=Kept(file))["settings"] == first["settings"]
+
+
+def test_what_is_no_file_of_settings_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no file of settings"):
+        Kept(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="is no file of settings"):
+        Kept(tmp_path / "pipe")

@@ -16,11 +16,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from toolkit.bench.equality_kept import Kept
 from toolkit.bench.equality_report import show
 from toolkit.bench.equality_rows import Place, Setting
 from toolkit.bench.peers import gap
 from toolkit.bench.promptsets import load
-from toolkit.contracts import Completion, Done, Engine, Failed, Grammar, Request, SamplingParams, require
+from toolkit.contracts import Completion, Done, Engine, Failed, Grammar, Json, Request, SamplingParams, require
 from toolkit.engine.admission import prompt_ids
 from toolkit.engine.card import card
 from toolkit.errors import UsageError
@@ -52,9 +53,13 @@ Open = Callable[[str], AbstractContextManager[Engine]]
 
 def run(
     arms: Sequence[str], opened: Open, *, prompts: int = 200, tokens: int = 256, grammars: Sequence[str] = ("free", "schema"),
-    batches: Sequence[int] = BATCHES, console: Console | None = None,
+    batches: Sequence[int] = BATCHES, console: Console | None = None, kept: Kept | None = None,
+    mark: Callable[[Engine], str] = lambda _: "",
 ) -> dict[str, Any]:  # fmt: skip
-    """Decode `prompts` texts of at most `tokens` tokens under every setting. UsageError for an unknown grammar or too many prompts."""
+    """Decode `prompts` texts of at most `tokens` tokens under every setting. UsageError for an unknown grammar or too many prompts.
+
+    A setting that `kept` holds for an engine of the same `mark`, which covers whatever may change a text, is not decoded again.
+    """
     require(len(arms) > 0, "arms", list(arms), "one at least")
     for name in grammars:
         require(name in GRAMMARS, "grammar", name, ", ".join(GRAMMARS))
@@ -75,13 +80,24 @@ def run(
                     engine, [prompt_ids([{"role": "user", "content": text}], engine.tokenizer) for text in texts], tokens
                 )
                 about = about or {"card": card(engine), "tie_nats": work.tie}
+                marked = mark(engine)
                 for grammar in grammars:
-                    if grammar not in plain:
-                        plain[grammar] = work.decode(grammar, TOGETHER, False, lambda count: done("plain", count))
                     for batch in batches:
-                        setting = Setting(arm, grammar, batch)
-                        answers = work.decode(grammar, batch, True, lambda count, name=setting.name: done(name, count))  # type: ignore[misc]
-                        work.compare(setting, plain[grammar], answers)
+                        terms: dict[str, Json] = {
+                            "mark": marked, "arm": arm, "grammar": grammar, "batch": batch, "prompts": texts, "tokens": tokens,
+                        }  # fmt: skip
+                        setting = None if kept is None else kept.find(terms)
+                        if setting is None:
+                            if grammar not in plain:
+                                plain[grammar] = work.decode(grammar, TOGETHER, False, lambda count: done("plain", count))
+                            setting = Setting(arm, grammar, batch)
+                            answers = work.decode(grammar, batch, True, lambda count, name=setting.name: done(name, count))  # type: ignore[misc]
+                            work.compare(setting, plain[grammar], answers)
+                            if kept is not None:
+                                kept.add(terms, setting)
+                        else:
+                            done(setting.name, prompts)
+                        console.print(f"{setting.name}: {setting.equal} of {setting.texts} texts equal", markup=False)
                         found.append(setting)
     reasons = [why for setting in found for why in setting.complaints()]
     result = {

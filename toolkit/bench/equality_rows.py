@@ -7,8 +7,11 @@ Knows nothing about: engines, how texts are compared.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from toolkit.contracts import Json
 
 _SHOWN = 20  # differences that are told one by one
 
@@ -41,6 +44,28 @@ class Setting:
     @property
     def name(self) -> str:
         return f"{self.arm}, {self.grammar}, batch {self.batch}"
+
+    def told(self) -> dict[str, Json]:
+        """Everything, for `of`."""
+        return {
+            "arm": self.arm, "grammar": self.grammar, "batch": self.batch, "texts": self.texts, "tokens": self.tokens, "equal": self.equal,
+            "ties": [list(each) for each in self.ties], "differ": [list(each) for each in self.differ], "counts": dict(self.counts),
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, told: Mapping[str, Json]) -> Setting:
+        """The setting that `told` told. ValueError, KeyError or TypeError for what is none."""
+        setting = cls(**{**told, "ties": [], "differ": [], "counts": Counter(told["counts"])})
+        setting.ties, setting.differ = ([Place(*each) for each in told[name]] for name in ("ties", "differ"))
+        numbers = [setting.batch, setting.texts, setting.tokens, setting.equal, *setting.counts.values()]
+        numbers += [number for place in setting.ties + setting.differ for number in (place.prompt, place.at)]
+        words = [setting.arm, setting.grammar, *setting.notes, *setting.counts]
+        if not (all(type(each) is int and each >= 0 for each in numbers) and all(type(each) is str for each in words)):
+            raise ValueError("no setting")
+        if any(not isinstance(place.nats, int | float) for place in setting.ties + setting.differ):
+            raise ValueError("no setting")
+        return setting
 
     def complaints(self) -> list[str]:
         """Why it does not pass; none where it does."""

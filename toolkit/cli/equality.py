@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
-from toolkit.cli.kinds import TEXT
+from toolkit.cli.kinds import TEXT, place
 from toolkit.cli.options import engine_options, json_option, opened
 from toolkit.cli.output import console
 from toolkit.cli.verdict import no_verdict, verdict
@@ -48,13 +49,21 @@ ARMS = (
     help="Repeatable.  [default: free, schema]",
 )
 @click.option("--batch", "batches", type=click.IntRange(1), multiple=True, help="Texts together; repeatable.  [default: 1, 4]")
+@click.option(
+    "--keep",
+    type=place(folders=False),
+    help="A file that settings are kept in as they end; a later run of the same code and options goes on from there.",
+)
 @engine_options
 @json_option
 def equality(
-    as_json: bool, names: tuple[str, ...], prompts: int, tokens: int, grammars: tuple[str, ...], batches: tuple[int, ...], **options: Any
+    as_json: bool, keep: Path | None, names: tuple[str, ...], prompts: int, tokens: int, grammars: tuple[str, ...], batches: tuple[int, ...], **options: Any
 ) -> int:  # fmt: skip
     """All settings over the same prompts; exit code 1 where a text differs. With all defaults this takes hours: divide it by --arm."""
     from toolkit.bench.equality import BATCHES, run
+    from toolkit.bench.equality_kept import Kept
+    from toolkit.gate.identity import identity as of
+    from toolkit.gate.identity import key
 
     @contextmanager
     def engine_of(name: str) -> Iterator[Engine]:
@@ -69,7 +78,7 @@ def equality(
     with no_verdict():
         result = run(
             arms, engine_of, prompts=prompts, tokens=tokens, grammars=grammars or ("free", "schema"), batches=batches or BATCHES,
-            console=console(),
+            console=console(), kept=None if keep is None else Kept(keep), mark=lambda engine: key({}, of(engine)),
         )  # fmt: skip
     return verdict(result, as_json)
 
