@@ -10,19 +10,15 @@ The package is the extra `peers`; build it natively (`pip install --no-binary ll
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from toolkit.contracts import Engine
-from toolkit.errors import EngineError, MissingExtraError, UnsupportedError, UsageError
-from toolkit.model.store import show
+from toolkit.errors import EngineError, MissingExtraError, UsageError
 
 MOST = 8  # sequences together
 _BATCH = 512  # rows of one pass
@@ -156,19 +152,3 @@ class _Many:
     def close(self) -> None:
         self._cpp.llama_batch_free(self._batch)
         self._cpp.llama_free(self._context)
-
-
-@contextmanager
-def open_peer(engine: Engine) -> Iterator[LlamaCppPeer]:
-    """llama.cpp over the GGUF file that the engine's model was converted from, on all cores."""
-    source = Path(show(engine.capabilities.model).source)
-    if source.suffix != ".gguf":
-        raise UnsupportedError(
-            f"model {engine.capabilities.model} does not come from a GGUF file: llama.cpp reads nothing else"
-        )
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    peer = LlamaCppPeer(source, context=min(2048, engine.capabilities.context), threads=cores)
-    try:
-        yield peer
-    finally:
-        peer.close()

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from toolkit.bench.llamacpp_peer import LlamaCppPeer
+from toolkit.bench.llamacpp_apart import LlamaCppApart
 from toolkit.bench.stats import quantile
 from toolkit.contracts import Completion, Done, Engine, Request, SamplingParams
 from toolkit.engine.card import card, line
@@ -37,7 +37,7 @@ PROMPTS = (
 
 
 def run(
-    engine: Engine, *, other: Mapping[str, Engine] | None = None, peer: LlamaCppPeer | None = None, tokens: int = 96,
+    engine: Engine, *, other: Mapping[str, Engine] | None = None, peer: LlamaCppApart | None = None, tokens: int = 96,
     rounds: int = 2, console: Console | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Measure `rounds` times over the eight prompts; `tokens` greedy tokens each, end tokens not obeyed.
@@ -56,7 +56,7 @@ def run(
 
 
 def _row(
-    engines: Mapping[str, Engine], peer: LlamaCppPeer | None, chats: Sequence[list[int]], index: int, tokens: int
+    engines: Mapping[str, Engine], peer: LlamaCppApart | None, chats: Sequence[list[int]], index: int, tokens: int
 ) -> dict[str, Any]:
     """One prompt alone and with the seven after it, in every arm: tokens per second, and whether its text is the same in both."""
     mine = chats[index % len(chats)]

@@ -17,7 +17,7 @@ from toolkit.contracts import Engine, Json
 from toolkit.errors import ToolkitError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from toolkit.bench.llamacpp_peer import LlamaCppPeer
+    from toolkit.bench.llamacpp_apart import LlamaCppApart
 
 PARTS = ("beams", "plain", "speculation")
 # Trees of given nodes have no floor: they show what tokens a pass there are to be had, whatever the rows cost.
@@ -47,7 +47,7 @@ def plain(as_json: bool, tokens: int, rounds: int, **options: Any) -> int:
 
 
 def _plain(
-    engine: Engine, peer: LlamaCppPeer | None, tokens: int, rounds: int, other: dict[str, Engine] | None = None
+    engine: Engine, peer: LlamaCppApart | None, tokens: int, rounds: int, other: dict[str, Engine] | None = None
 ) -> dict[str, Json]:
     from toolkit.bench.plain import run
 
@@ -151,9 +151,10 @@ def _is_free(name: str) -> bool:
     return "tokens=" not in name and "nodes=" not in name
 
 
-def _llamacpp(stack: ExitStack, engine: Engine) -> LlamaCppPeer | None:
+def _llamacpp(stack: ExitStack, engine: Engine) -> LlamaCppApart | None:
     """llama.cpp over the same file; None, and said, where it is not installed or the model has no such file."""
-    from toolkit.bench.llamacpp_peer import is_installed, open_peer
+    from toolkit.bench.llamacpp_apart import open_peer
+    from toolkit.bench.llamacpp_peer import is_installed
 
     if not is_installed():
         console().print("llama.cpp is not measured: pip install 'sgl-toolkit\\[peers]'")
